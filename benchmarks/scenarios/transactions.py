@@ -27,8 +27,8 @@ from benchmarks.verdicts import Verdict
 from pulse_server.base.ids import new_id
 from pulse_server.database.connections import HOT_PLANS
 from pulse_server.database.statements import statements
-from pulse_server.domain.jobs import NewJob
-from pulse_server.postgres.inserts import batch
+from pulse_server.jobs.inserts import batch
+from pulse_server.jobs.new_jobs import NewJob
 
 NAME = "transactions"
 SESSIONS = 8

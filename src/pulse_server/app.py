@@ -28,10 +28,10 @@ from pulse_server.doors.lines import Lines
 from pulse_server.doors.quotas import SilentConnections
 from pulse_server.doors.tls import Certificates
 from pulse_server.failpoints import with_failpoints
+from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.observation import Observation
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
-from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.steps import PostgresStepRepo

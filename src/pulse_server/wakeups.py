@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from pulse_server.domain.jobs import Claim, Level
 from pulse_server.domain.transitions import Transition
+from pulse_server.jobs.rules import Claim, Level
 
 
 @dataclass(frozen=True, slots=True)

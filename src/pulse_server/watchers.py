@@ -15,8 +15,8 @@ from datetime import timedelta
 from typing import Protocol
 
 from pulse_server.base.loops import Loop, lease_clock
-from pulse_server.domain.status import TERMINAL
 from pulse_server.domain.transitions import Transition, in_order
+from pulse_server.jobs.rules import TERMINAL
 from pulse_server.wakeups import Wakeup, WakeupLine
 
 # Other servers send transitions for this long after the last reminder that a server has watchers.

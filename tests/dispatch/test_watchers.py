@@ -10,9 +10,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pulse_server import watchers as module
-from pulse_server.domain.progress import Progress
-from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import TRANSITION_ERROR_CHARACTERS, Transition, transition
+from pulse_server.jobs.rules import JobStatus, Progress
 from pulse_server.wakeups import Wakeup
 from pulse_server.watchers import WATCH_INTEREST, WATCH_REMINDER, Watcher, Watchers
 from tests.eventually import PATIENCE_SECONDS

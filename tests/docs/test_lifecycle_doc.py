@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pulse_server.database.schema import known_functions
-from pulse_server.domain.status import INITIAL, LEGAL_TRANSITIONS, TERMINAL, JobStatus
+from pulse_server.jobs.rules import INITIAL, LEGAL_TRANSITIONS, TERMINAL, JobStatus
 from tests.postgres.sql_files import TRANSITIONS as SECTIONS
 from tests.rows import each_row
 

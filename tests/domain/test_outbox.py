@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from pulse_server.domain import outbox
-from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.domain.outbox import NOTHING, Batch, Outbox
-from pulse_server.domain.steps import STEP_OVERHEAD_BYTES, Step, StepKind
+from pulse_server.jobs.rules import STEP_OVERHEAD_BYTES, Claim, ClaimedJob, Step, StepKind
 from tests.dispatch.fake_claims import claimed
 
 

@@ -10,10 +10,9 @@ import grpc
 
 import pulse
 from pulse_server.base import errors
-from pulse_server.domain.jobs import Outcome
 from pulse_server.domain.schedules import CatchUp
-from pulse_server.domain.status import JobStatus
 from pulse_server.doors.boundary import status_of
+from pulse_server.jobs.rules import JobStatus, Outcome
 from tests.rows import each_row
 
 ROOT = Path(__file__).resolve().parents[2]

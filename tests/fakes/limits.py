@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from pulse_server.domain.limits import LimitedClaims, Limits, Repaired
-from pulse_server.domain.slots import Slots
+from pulse_server.jobs.reports import Slots
 
 
 class FakeLimits:

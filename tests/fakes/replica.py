@@ -17,8 +17,8 @@ from pulse_server.database.connections import Database
 from pulse_server.dispatch.claims import Claims, Reconciler, SparedWorkers
 from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.jobs import Job, JobFilter
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.jobs.rules import Job, JobFilter
+from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.service.dispatch import Gate
 from pulse_server.watchers import Watchers
 from tests.dispatch.fake_claims import FakeClaims

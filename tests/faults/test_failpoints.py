@@ -16,7 +16,7 @@ from pulse.worker.handler_calls import HandlerCalls
 from pulse.worker.reporter import Reporter
 from pulse_server.checks.listing import unknown_variables
 from pulse_server.failpoints import TABLE
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.transport.grpc.work import WorkRpcs
 from tests.rows import each_row
 

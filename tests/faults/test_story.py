@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_server.domain.status import INITIAL, LEGAL_TRANSITIONS, JobStatus
+from pulse_server.jobs.rules import INITIAL, LEGAL_TRANSITIONS, JobStatus
 from tests.faults.changes import ILLEGAL, JobChange, JobState, verb_of
 from tests.faults.checker import check
 from tests.faults.made_up.jobs import LEASE, MadeUpJob

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from pulse_server.base.ids import new_id
-from pulse_server.domain.jobs import Claim, Job
-from pulse_server.domain.status import LIVE, JobStatus
 from pulse_server.domain.workflows import (
     Addition,
     CanceledWorkflow,
@@ -20,6 +18,7 @@ from pulse_server.domain.workflows import (
     Workflow,
     WorkflowBounds,
 )
+from pulse_server.jobs.rules import LIVE, Claim, Job, JobStatus
 from tests.model.jobs import WITHOUT_END, JobModel, new_row
 
 _FAILED_PARENT = "A job that it waited for did not succeed."

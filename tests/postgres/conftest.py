@@ -11,7 +11,7 @@ import pytest
 from pulse.topic_settings import Entries
 from pulse_server.base import tuning
 from pulse_server.database.connections import Database
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.postgres.topic_settings import PostgresTopicSettings

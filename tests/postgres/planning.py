@@ -8,22 +8,11 @@ from typing import Any
 
 from pulse_server.base.ids import new_id
 from pulse_server.database.connections import Database
-from pulse_server.domain.jobs import Job, JobFilter
-from pulse_server.domain.schedules import (
-    CatchUp,
-    Cron,
-    Every,
-    Fire,
-    Fired,
-    Once,
-    Overlap,
-    Schedule,
-    Timetable,
-    Work,
-)
-from pulse_server.domain.status import LIVE
+from pulse_server.domain.schedules import CatchUp, Cron, Every, Fire, Once, Overlap, Schedule, Timetable, Work
 from pulse_server.domain.timetables import first_run
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.jobs.reports import Fired
+from pulse_server.jobs.rules import LIVE, Job, JobFilter
+from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.topic_settings import PostgresTopicSettings
 from pulse_server.service.schedule_definitions import Definition

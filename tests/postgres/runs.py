@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.jobs import Claim, Ended, Job
-from pulse_server.domain.reports import SnoozeReport
+from pulse_server.jobs.reports import SnoozeReport
+from pulse_server.jobs.rules import Claim, Ended, Job
 from pulse_server.postgres.topic_settings import PostgresTopicSettings
 from tests.fakes.store import LEASE, Store
 

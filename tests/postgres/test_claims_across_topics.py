@@ -10,7 +10,7 @@ import pytest
 from pulse_server.base.errors import Unavailable
 from pulse_server.database.connections import HOT_PLANS, Connections
 from pulse_server.database.statements import Rows, statements
-from pulse_server.postgres.claiming import _candidates
+from pulse_server.jobs.leases import _candidates
 from tests.fakes.store import LEASE, Store, room
 from tests.postgres.query_plans import Plan, explain
 from tests.postgres.sessions import Connection

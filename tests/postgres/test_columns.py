@@ -11,7 +11,7 @@ import pytest
 from pulse_server.database import statements
 from pulse_server.database import statements as database_statements
 from pulse_server.database.connections import HOT_PLANS
-from pulse_server.domain.jobs import Job
+from pulse_server.jobs.rules import Job
 from tests.fakes.store import a_job
 from tests.postgres.query_plans import explain, settle_on
 from tests.postgres.sessions import Connection

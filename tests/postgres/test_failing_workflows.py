@@ -11,8 +11,8 @@ import asyncpg
 import pytest
 
 from pulse_server.base.loops import lease_clock
-from pulse_server.domain.unique import Scope, Unique
 from pulse_server.domain.workflows import Settled, WorkflowsLocked
+from pulse_server.jobs.new_jobs import Scope, Unique
 from pulse_server.service import settler as settling
 from pulse_server.service.settler import Settler
 from pulse_server.service.workflow_publisher import WorkflowPublisher

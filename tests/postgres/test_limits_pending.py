@@ -13,9 +13,9 @@ import pytest
 
 from pulse_server.database.connections import Database
 from pulse_server.database.statements import statements
-from pulse_server.domain.jobs import Claim
 from pulse_server.domain.limits import OpenTransaction, pending
-from pulse_server.domain.slots import Taker
+from pulse_server.jobs.reports import Taker
+from pulse_server.jobs.rules import Claim
 from pulse_server.postgres.limits import PostgresLimitRepo
 from tests.eventually import eventually
 from tests.fakes.store import LEASE, a_job, room, token

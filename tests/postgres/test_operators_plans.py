@@ -14,8 +14,8 @@ import pytest
 
 from pulse_server.base.ids import PageKey
 from pulse_server.database.connections import HOT_PLANS, READ_PLANS
-from pulse_server.domain.jobs import JobFilter
-from pulse_server.postgres.listing import Listing
+from pulse_server.jobs.reads import Listing
+from pulse_server.jobs.rules import JobFilter
 from pulse_server.reads import audit, searches
 from pulse_server.reads.audit import AuditFilter
 from tests.postgres import large_tables

@@ -18,8 +18,8 @@ from pulse_server.database import rights
 from pulse_server.database.connections import Database
 from pulse_server.database.connector import translated
 from pulse_server.database.rights import wait_until_reachable
-from pulse_server.domain.jobs import Submitted
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.jobs.new_jobs import Submitted
+from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.service.submissions import Submissions
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.replica import Replica

@@ -10,9 +10,8 @@ import pytest
 
 from pulse_server.base.errors import InvalidTransition, JobLocked
 from pulse_server.dispatch.claims import Claims, SparedWorkers
-from pulse_server.domain.jobs import JobFilter, ReleaseAnswer
-from pulse_server.domain.leases import BeatAnswer
-from pulse_server.domain.status import LIVE, JobStatus
+from pulse_server.jobs.reports import BeatAnswer
+from pulse_server.jobs.rules import LIVE, JobFilter, JobStatus, ReleaseAnswer
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.leases import Leases
 from pulse_server.service.reports import Reports

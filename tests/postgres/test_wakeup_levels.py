@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from pulse_server.domain.jobs import Level
+from pulse_server.jobs.rules import Level
 from pulse_server.postgres.wakeup_messages import NOTIFY_BYTES, Outbox, read
 from pulse_server.wakeups import Wakeup
 

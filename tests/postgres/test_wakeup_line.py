@@ -10,7 +10,7 @@ import pytest
 
 from pulse_server.base.ids import Seal
 from pulse_server.database.connector import Connector
-from pulse_server.domain.jobs import Claim
+from pulse_server.jobs.rules import Claim
 from pulse_server.postgres.wakeups import NOTIFY_SPACING, STRANGE_MESSAGES, PostgresWakeupLine
 from pulse_server.wakeups import Wakeup
 from tests.eventually import PATIENCE_SECONDS, eventually

@@ -7,10 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pulse_server.base.ids import new_id
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.progress import Progress
-from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import TRANSITION_ERROR_CHARACTERS, Transition
+from pulse_server.jobs.rules import Claim, JobStatus, Progress
 from pulse_server.postgres.wakeup_messages import (
     NOTIFY_BYTES,
     NOTIFY_ROUND,

@@ -8,8 +8,6 @@ from typing import Any
 
 from pulse_server.base.ids import new_id
 from pulse_server.database.connections import Database
-from pulse_server.domain.jobs import Claim, JobFilter
-from pulse_server.domain.status import JobStatus
 from pulse_server.domain.workflows import (
     Addition,
     NewNode,
@@ -20,6 +18,7 @@ from pulse_server.domain.workflows import (
     WorkflowBounds,
     in_order,
 )
+from pulse_server.jobs.rules import Claim, JobFilter, JobStatus
 from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from tests.fakes.store import Store, a_job, failure
 from tests.model.jobs import ModelTime

@@ -23,8 +23,8 @@ from pulse_server.database.schema import (
     migration_status,
     require_current_schema,
 )
-from pulse_server.domain.jobs import Claim
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.jobs.rules import Claim
+from pulse_server.jobs.store import PostgresJobRepo
 from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.fakes.time_machines import PostgresTimeMachine
 from tests.postgres.interface import complete, enqueue

@@ -8,7 +8,7 @@ import pytest
 
 from pulse_server.base.errors import Unavailable
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.arrivals import Arrival
+from pulse_server.jobs.reports import Arrival
 from pulse_server.upkeep.arrivals import ARRIVALS_BATCH, Arrivals
 
 ARRIVAL = Arrival("mail", 1, ["a"])

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pulse_server.base.ids import PageKey
-from pulse_server.domain.jobs import JobFilter
-from pulse_server.domain.status import LIVE, JobStatus
+from pulse_server.jobs.rules import LIVE, JobFilter, JobStatus
 from pulse_server.service import jobs as service
 from pulse_server.service import selections as bulk
 from pulse_server.service.jobs import Jobs

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pulse_server.base.errors import Unavailable
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.leases import BeatAnswer, ExtendedLeases
+from pulse_server.jobs.reports import BeatAnswer, ExtendedLeases
+from pulse_server.jobs.rules import Claim
 from pulse_server.service.leases import Leases
 from tests.fakes.replica import StoredReplica
 from tests.fakes.store import a_job

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Iterable
 
 import pytest
 
-from pulse_server.domain.jobs import Level
+from pulse_server.jobs.rules import Level
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.submissions import Submissions
 from tests.fakes.dispatch import RecordingRoster

@@ -12,8 +12,8 @@ import pytest
 from pulse_server.dispatch.backlog import Backlog
 from pulse_server.dispatch.claim_slots import ClaimSlot
 from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.jobs import Claim, ClaimedJob
-from pulse_server.domain.slots import Slots
+from pulse_server.jobs.reports import Slots
+from pulse_server.jobs.rules import Claim, ClaimedJob
 from pulse_server.service.submissions import Submissions
 from tests.dispatch.hub_under_test import a_hub, a_session
 from tests.eventually import PATIENCE_SECONDS

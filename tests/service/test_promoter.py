@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from pulse_server.base.errors import Unavailable
-from pulse_server.domain.promotions import Promotion
+from pulse_server.jobs.reports import Promotion
 from pulse_server.service.promoter import PROMOTE_SHORTEST_SLEEP, Promoter
 from tests.fakes.replica import Replica, StoredReplica
 from tests.fakes.store import a_job

@@ -9,9 +9,8 @@ import pytest
 from pulse_server.base.bounds import error_group
 from pulse_server.base.errors import InvalidTransition, JobNotFound, Unavailable
 from pulse_server.base.ids import new_id
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.reports import ResultReport
-from pulse_server.domain.status import JobStatus
+from pulse_server.jobs.reports import ResultReport
+from pulse_server.jobs.rules import Claim, JobStatus
 from pulse_server.service.reports import Reports
 from tests.fakes.replica import StoredReplica
 from tests.fakes.store import a_job, failure, success

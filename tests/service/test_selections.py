@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pulse_server.base.errors import InvalidArgument
-from pulse_server.domain.jobs import JobFilter
-from pulse_server.domain.status import LIVE, TERMINAL, JobStatus
+from pulse_server.jobs.rules import LIVE, TERMINAL, JobFilter, JobStatus
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.selections import Batch, Selections
 from tests.fakes.replica import StoredReplica

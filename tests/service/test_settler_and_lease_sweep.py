@@ -8,7 +8,7 @@ import pytest
 
 from pulse_server.base.errors import Unavailable
 from pulse_server.base.ids import PageKey
-from pulse_server.postgres.lease_checks import Restoration
+from pulse_server.jobs.leases import Restoration
 from pulse_server.upkeep import lease_keeping
 from pulse_server.upkeep.lease_keeping import LeaseSweep, Settler
 

@@ -9,8 +9,8 @@ import pytest
 
 from pulse_server.base.errors import Unavailable
 from pulse_server.dispatch.claims import Claims, SparedWorkers
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.leases import BeatAnswer, ExtendedLeases
+from pulse_server.jobs.reports import BeatAnswer, ExtendedLeases
+from pulse_server.jobs.rules import Claim
 from pulse_server.service.leases import Leases
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.replica import StoredReplica

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pulse_server.base.errors import AlreadyExists, PulseError, Unavailable
-from pulse_server.domain.jobs import NewJob, Submitted
+from pulse_server.jobs.new_jobs import NewJob, Submitted
 from pulse_server.service.submissions import Submissions
 from tests.fakes.replica import RecordedJobRepo, StoredReplica
 from tests.fakes.store import a_job

@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 
 from pulse_server.base.errors import ResourceExhausted, Unavailable
-from pulse_server.domain.status import JobStatus
+from pulse_server.jobs.rules import JobStatus
 from pulse_server.service.leases import Leases
 from pulse_server.service.watchdog import Watchdog
 from tests.fakes.clock import Seconds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pulse
-from pulse_server.domain import status
+from pulse_server.jobs import rules
 from pulse_text import statuses
 
 
@@ -12,10 +12,10 @@ def test_statuses_are_those_of_the_sdk() -> None:
 
 
 def test_statuses_are_grouped_as_in_pulsed() -> None:
-    assert set(statuses.WAITING) == status.WAITING
-    assert set(statuses.LIVE) == status.LIVE
-    assert set(statuses.RETRYABLE) == status.REDRIVABLE
-    assert set(statuses.TERMINAL) == status.TERMINAL
+    assert set(statuses.WAITING) == rules.WAITING
+    assert set(statuses.LIVE) == rules.LIVE
+    assert set(statuses.RETRYABLE) == rules.REDRIVABLE
+    assert set(statuses.TERMINAL) == rules.TERMINAL
 
 
 def test_every_status_has_its_name_and_mark() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.database.rights import grants
-from pulse_server.domain.jobs import Claim
+from pulse_server.jobs.rules import Claim
 from tests.eventually import eventually
 from tests.postgres.interface import complete_with, token_of
 from tests.server.roles import role_in

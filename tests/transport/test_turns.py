@@ -13,13 +13,8 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base.ids import new_id
 from pulse_server.base.loops import TURN_ENTRIES, TURN_VIEWS
 from pulse_server.doors import boundary
-from pulse_server.transport.grpc import (
-    convert_jobs,
-    convert_overview,
-    convert_schedules,
-    convert_work,
-    schedules,
-)
+from pulse_server.jobs import messages
+from pulse_server.transport.grpc import convert_overview, convert_schedules, convert_work, schedules
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 VIEWS = 3 * TURN_VIEWS
@@ -98,7 +93,7 @@ async def test_page_of_jobs_is_converted_in_turns(
 ) -> None:
     await server.submit_many(VIEWS)
     call = server.stub.ListJobs(pb.ListJobsRequest(limit=VIEWS))
-    counted = await calls_by_turn(monkeypatch, convert_jobs, "job_view", call)
+    counted = await calls_by_turn(monkeypatch, messages, "job_view", call)
 
     assert (sum(counted), max(counted)) == (VIEWS, TURN_VIEWS)
 
@@ -120,7 +115,7 @@ async def test_jobs_of_a_schedule_are_converted_in_turns(
 ) -> None:
     schedule_id = await add_fires(server)
     call = server.stub.ListScheduleJobs(pb.ListScheduleJobsRequest(schedule_id=schedule_id, limit=limit))
-    counted = await calls_by_turn(monkeypatch, convert_jobs, "job_view", call)
+    counted = await calls_by_turn(monkeypatch, messages, "job_view", call)
 
     assert (sum(counted), max(counted)) == (VIEWS, TURN_VIEWS)
 
@@ -162,7 +157,7 @@ async def test_paused_topics_are_converted_in_turns(
 async def test_submitted_jobs_are_read_in_turns(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted = await calls_by_turn(monkeypatch, convert_jobs, "new_job", server.submit_many(ENTRIES))
+    counted = await calls_by_turn(monkeypatch, messages, "new_job", server.submit_many(ENTRIES))
 
     assert (sum(counted), max(counted)) == (ENTRIES, TURN_ENTRIES)
 
@@ -172,7 +167,7 @@ async def test_submitted_jobs_with_much_metadata_are_read_in_shorter_turns(
 ) -> None:
     metadata = {f"key{number}": "value" for number in range(49)}
     call = server.submit_many(100, metadata=metadata)
-    counted = await calls_by_turn(monkeypatch, convert_jobs, "new_job", call)
+    counted = await calls_by_turn(monkeypatch, messages, "new_job", call)
 
     assert (sum(counted), max(counted)) == (100, TURN_ENTRIES // 50)
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.arrivals import Arrival
+from pulse_server.jobs.reports import Arrival
 from tests.eventually import PROMPT_SECONDS
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 from tests.transport.streaming_worker import claim_of

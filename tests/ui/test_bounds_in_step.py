@@ -9,8 +9,7 @@ from typing import get_args
 import pulse
 from pulse_server.base import bounds as of_pulsed
 from pulse_server.domain import limits
-from pulse_server.domain.jobs import Outcome
-from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL
+from pulse_server.jobs.rules import LIVE, REDRIVABLE, TERMINAL, Outcome
 from pulse_ui.views import bounds
 from pulse_ui.views.jobs.actions import ACTIONS
 from pulse_ui.views.jobs.attempts import OUTCOMES

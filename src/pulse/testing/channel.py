@@ -17,9 +17,9 @@ from pulse.testing.server import CallContext, KitServer, rpc_error
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base.ids import parse_id
 from pulse_server.base.sharing import unsampled
-from pulse_server.domain.status import TERMINAL
 from pulse_server.doors.boundary import SERVICE, wire_duration
-from pulse_server.transport.grpc import convert_jobs
+from pulse_server.jobs import messages as jobs_messages
+from pulse_server.jobs.rules import TERMINAL
 
 if TYPE_CHECKING:
     from pulse.wire.endpoint import Endpoint
@@ -193,7 +193,7 @@ class AwaitJobs:
             if job is None:
                 answer.missing.append(job_id)
             elif job.status in TERMINAL:
-                answer.finished.append(convert_jobs.job_view(job))
+                answer.finished.append(jobs_messages.job_view(job))
             else:
                 sentence = f"Job {job.id} ({job.topic}) is {job.status}. {NOTHING_RUNS}"
                 self._answers.put_nowait(rpc_error(grpc.StatusCode.FAILED_PRECONDITION, sentence))

@@ -25,13 +25,12 @@ from pulse_server.base.ids import parse_id
 from pulse_server.base.sharing import unsampled
 from pulse_server.database.statements import with_fragments
 from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.jobs import Claim, ClaimedJob, Job
-from pulse_server.domain.slots import Slots
 from pulse_server.doors.boundary import SERVICE
-from pulse_server.postgres.claimed_steps import with_steps
-from pulse_server.postgres.claiming import claimed_jobs
-from pulse_server.postgres.rows import job_from_row
-from pulse_server.transport.grpc import convert_jobs
+from pulse_server.jobs import messages
+from pulse_server.jobs.leases import claimed_jobs, with_steps
+from pulse_server.jobs.reads import job_from_row
+from pulse_server.jobs.reports import Slots
+from pulse_server.jobs.rules import Claim, ClaimedJob, Job
 from pulse_server.transport.grpc.deliveries import DeliveryEncoder
 
 if TYPE_CHECKING:
@@ -396,7 +395,7 @@ async def answered(handler: Any, requests: list[Any]) -> Any:
 
 def view(row: Job) -> JobInfo:
     """Return a job as a client reads it."""
-    return job_info(convert_jobs.job_view(row))
+    return job_info(messages.job_view(row))
 
 
 def rpc_error(code: grpc.StatusCode, sentence: str) -> grpc.aio.AioRpcError:

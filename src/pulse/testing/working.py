@@ -27,8 +27,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.worker.declaring import declared_topic
 from pulse.worker.verdicts import call_hooks
-from pulse_server.domain.jobs import Job, Outcome
-from pulse_server.domain.status import TERMINAL
+from pulse_server.jobs.rules import TERMINAL, Job, Outcome
 
 # More attempts in one drain: a handler enqueues itself, most likely.
 MOST_ATTEMPTS = 10_000

@@ -10,8 +10,8 @@ from operator import attrgetter
 from typing import Generic, TypeVar
 
 from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.jobs import NewJob
-from pulse_server.domain.slots import CLAIM_BYTES, Slots
+from pulse_server.jobs.new_jobs import NewJob
+from pulse_server.jobs.reports import CLAIM_BYTES, Slots
 
 Item = TypeVar("Item")
 

@@ -16,9 +16,9 @@ from pulse_server.dispatch.claims import Claims
 from pulse_server.dispatch.groups import find_slots, reserved, slots_for
 from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.jobs import Claim, ClaimedJob, NewJob, Submitted
-from pulse_server.domain.slots import Taker
-from pulse_server.domain.uniform_jobs import kinds
+from pulse_server.jobs.new_jobs import NewJob, Submitted, kinds
+from pulse_server.jobs.reports import Taker
+from pulse_server.jobs.rules import Claim, ClaimedJob
 
 _worker_id = attrgetter("worker_id")
 

@@ -20,7 +20,8 @@ from pulse_server.dispatch.groups import Group, best_first, reserved, slots_for
 from pulse_server.dispatch.handover import Assignments, Handover
 from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.jobs import Claim, NewJob, Submitted
+from pulse_server.jobs.new_jobs import NewJob, Submitted
+from pulse_server.jobs.rules import Claim
 from pulse_server.wakeups import Wakeup, WakeupLine
 
 # Rows per claim statement. From 500 to 1,000 a drain still gained 5%; a larger batch would only make its

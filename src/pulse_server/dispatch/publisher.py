@@ -17,23 +17,6 @@ from pulse_server.base.bounds import SNOOZED_TOO_OFTEN
 from pulse_server.base.errors import PulseError
 from pulse_server.base.metrics import Counter, Metrics
 from pulse_server.dispatch.roster import Roster
-from pulse_server.domain.arrivals import Arrival, completions_of, levels_of
-from pulse_server.domain.completions import Completions
-from pulse_server.domain.jobs import (
-    Cancellation,
-    Claim,
-    ClaimedJob,
-    Ended,
-    Job,
-    Level,
-    NewJob,
-    Reaped,
-    Submitted,
-)
-from pulse_server.domain.leases import StoredProgress
-from pulse_server.domain.reports import FailureReport
-from pulse_server.domain.schedules import Fired
-from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import (
     of_change,
     of_claim,
@@ -43,7 +26,17 @@ from pulse_server.domain.transitions import (
     of_start,
     of_wait,
 )
-from pulse_server.domain.uniform_jobs import inserted_and_taken, kinds, topics_of
+from pulse_server.jobs.new_jobs import NewJob, Submitted, inserted_and_taken, kinds, topics_of
+from pulse_server.jobs.reports import (
+    Arrival,
+    Completions,
+    FailureReport,
+    Fired,
+    StoredProgress,
+    completions_of,
+    levels_of,
+)
+from pulse_server.jobs.rules import Cancellation, Claim, ClaimedJob, Ended, Job, JobStatus, Level, Reaped
 from pulse_server.telemetry.tracing import ClaimSpans
 from pulse_server.wakeups import Wakeup, WakeupLine
 from pulse_server.watchers import Watchers

@@ -14,8 +14,8 @@ from pulse_server.dispatch.groups import BURST_MOST, Group
 from pulse_server.dispatch.limited import LimitedTopics
 from pulse_server.dispatch.sessions import Holders, Session
 from pulse_server.domain.dispatch import DispatchState
-from pulse_server.domain.jobs import Claim, ClaimedJob, Level
 from pulse_server.domain.workers import ConnectedWorker
+from pulse_server.jobs.rules import Claim, ClaimedJob, Level
 from pulse_server.wakeups import Wakeup, WakeupLine
 
 # Few jobs are spread over the workers, one each. Very fast handlers are an exception: a message per

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pulse_server.dispatch.backlog import Backlog
-from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.domain.outbox import NOTHING, STREAM_MESSAGE_JOBS, Outbox
 from pulse_server.domain.workers import (
     CLOSING,
@@ -20,6 +19,7 @@ from pulse_server.domain.workers import (
     WorkerFacts,
     WorkerState,
 )
+from pulse_server.jobs.rules import Claim, ClaimedJob
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from pulse.topic_settings import Entries
 from pulse_server.base.errors import InvalidArgument, PulseError
-from pulse_server.domain.jobs import ClaimedJob, Submitted
+from pulse_server.jobs.new_jobs import Submitted
+from pulse_server.jobs.rules import ClaimedJob
 
 MAX_WEIGHT = 1000
 LONGEST_HOLD = timedelta(days=365)

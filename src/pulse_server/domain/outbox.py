@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.jobs.rules import Claim, ClaimedJob
 
 # Bounds of one stream message: well below the 4 MiB that a default gRPC client receives.
 STREAM_MESSAGE_JOBS = 1000

@@ -132,22 +132,6 @@ def fire_id(schedule_id: str, occurrence: datetime) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Fired:
-    """A step that was taken. `job_id` is None where it made no new job.
-
-    `taken_id` is the id that the occurrence should have had, where a job that no schedule made has it.
-    """
-
-    schedule_id: str
-    topic: str
-    occurrence: datetime
-    job_id: str | None
-    taken_id: str | None = None
-    is_held: bool = False
-    """Whether it made none because a job of the schedule is unfinished."""
-
-
-@dataclass(frozen=True, slots=True)
 class SchedulerStatus:
     """All schedules at a glance."""
 

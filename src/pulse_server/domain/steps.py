@@ -2,51 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from enum import StrEnum
 from typing import NamedTuple
 
 from pulse_server.base.bounds import check_count, check_text
 from pulse_server.base.errors import InvalidArgument
+from pulse_server.jobs.rules import Step
 
 MAX_STEP_NAME_LENGTH = 200
-# The size of a step in a message without its name and value: its times, and a signal's name.
-STEP_OVERHEAD_BYTES = 100
 # The most signals that one step may wait for.
 MAX_SIGNALS = 20
-
-
-class StepKind(StrEnum):
-    STEP = "step"
-    SLEEP = "sleep"
-    SIGNAL = "signal"
-
-
-class Step(NamedTuple):
-    """A step as stored. Steps of completed jobs have no values."""
-
-    name: str
-    kind: StepKind
-    attempt: int
-    """The attempt that stored it, or that waits for it."""
-    started_at: datetime
-    stored_at: datetime | None
-    """None: a signal that has not come."""
-    until: datetime | None
-    """The end of a sleep, or of the wait for a signal. None: it has none."""
-    signal_id: str | None
-    value: bytes | None
-    """None of a sleep, and of a signal that did not come in time."""
-    size: int
-    is_due: bool = False
-    """Whether `until` has passed."""
-    signal: str = ""
-    """The name of the signal that came. Completed jobs do not keep it."""
-
-    @property
-    def stored_bytes(self) -> int:
-        """About how many bytes it adds to a message."""
-        return STEP_OVERHEAD_BYTES + len(self.name.encode()) + len(self.value or b"")
 
 
 class Take(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from pulse.topic_settings import ENTRIES, Declares, Entries, Keep, group_of
 from pulse_server.base.errors import InvalidArgument
-from pulse_server.domain.status import JobStatus
+from pulse_server.jobs.rules import JobStatus
 
 # A worker that moves to another server is disconnected for some seconds. Its limits still hold.
 GRACE = timedelta(seconds=30)

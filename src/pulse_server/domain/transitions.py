@@ -8,10 +8,17 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from pulse_server.base.bounds import LEASE_EXPIRED, TIME_LIMIT_EXCEEDED
-from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, Job, Reaped
-from pulse_server.domain.leases import StoredProgress
-from pulse_server.domain.progress import Progress
-from pulse_server.domain.status import LEGAL_TRANSITIONS, JobStatus
+from pulse_server.jobs.reports import StoredProgress
+from pulse_server.jobs.rules import (
+    LEGAL_TRANSITIONS,
+    Claim,
+    ClaimedJob,
+    Ended,
+    Job,
+    JobStatus,
+    Progress,
+    Reaped,
+)
 
 TRANSITION_ERROR_CHARACTERS = 120
 

@@ -9,7 +9,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from pulse_server.base.errors import InvalidArgument
-from pulse_server.domain.jobs import Cancellation, Level, NewJob
+from pulse_server.jobs.new_jobs import NewJob
+from pulse_server.jobs.rules import Cancellation, Level
 
 _NAMES_SHOWN = 5
 

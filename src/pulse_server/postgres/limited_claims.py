@@ -11,12 +11,11 @@ import asyncpg
 from pulse_server.base.errors import LimitsLocked, Unavailable
 from pulse_server.database.connections import Database
 from pulse_server.database.statements import Fetch, Rows, statements
-from pulse_server.domain.jobs import NewJob
 from pulse_server.domain.limits import LimitedClaims, LimitedHandover
-from pulse_server.domain.slots import Slots
-from pulse_server.postgres import handovers
-from pulse_server.postgres.claimed_steps import with_steps
-from pulse_server.postgres.claiming import claimed_jobs, slot_arguments
+from pulse_server.jobs import inserts
+from pulse_server.jobs.leases import claimed_jobs, slot_arguments, with_steps
+from pulse_server.jobs.new_jobs import NewJob
+from pulse_server.jobs.reports import Slots
 
 _SQL = statements("limits.sql")
 # How long a claim past locked pools, and the end of a change, wait for a lock.
@@ -50,7 +49,7 @@ class PostgresLimitedClaims:
         has locked the pool: this method does not wait for that lock.
         """
         arguments = _slot_arguments(slots, lease)
-        answers, rows = await handovers.hand_over_limited(
+        answers, rows = await inserts.hand_over_limited(
             self._database.hot, "hand_over_limited", jobs, topic, *arguments
         )
         return LimitedHandover(answers, await self._claimed(rows, slots, columns_before=4))

@@ -20,7 +20,6 @@ from pulse_server.domain.schedules import (
     Cron,
     Every,
     Fire,
-    Fired,
     Once,
     Overlap,
     Override,
@@ -29,8 +28,9 @@ from pulse_server.domain.schedules import (
     Timetable,
     Work,
 )
-from pulse_server.postgres.completing import finished_since
-from pulse_server.postgres.rows import metadata_from_json
+from pulse_server.jobs.leases import finished_since
+from pulse_server.jobs.reads import metadata_from_json
+from pulse_server.jobs.reports import Fired
 
 _SQL = statements("schedules.sql", "transitions/schedules.sql")
 _MILLISECOND = timedelta(milliseconds=1)

@@ -10,12 +10,11 @@ from typing import Any
 from pulse_server.base.bounds import StepBounds, error_group
 from pulse_server.database.connections import Connections, Database
 from pulse_server.database.statements import Rows, statements
-from pulse_server.domain.jobs import Claim, Ended
-from pulse_server.domain.reports import NewStep, SuspendReport
-from pulse_server.domain.steps import Sent, Signal, Step, StepKind, Swept, Take, too_many_steps
-from pulse_server.postgres.progress import progress_column
-from pulse_server.postgres.row_locks import RowLocks
-from pulse_server.postgres.rows import claim_columns, ended_from_rows
+from pulse_server.domain.steps import Sent, Signal, Swept, Take, too_many_steps
+from pulse_server.jobs.leases import RowLocks, step_from_row
+from pulse_server.jobs.reads import claim_columns, ended_from_rows, progress_column
+from pulse_server.jobs.reports import NewStep, SuspendReport
+from pulse_server.jobs.rules import Claim, Ended, Step, StepKind
 
 _SQL = statements("transitions/steps.sql", "steps.sql", "locks.sql")
 
@@ -125,23 +124,6 @@ class PostgresStepRepo:
 
     async def _fetch(self, connections: Connections, name: str, *args: object) -> Rows:
         return await connections.fetch(name, _SQL[name], *args)
-
-
-def step_from_row(row: Any) -> Step:
-    signal_id = row["signal_id"]
-    return Step(
-        name=row["name"],
-        kind=StepKind(row["kind"]),
-        attempt=row["attempt"],
-        started_at=row["started_at"],
-        stored_at=row["stored_at"],
-        until=row["until"],
-        signal_id=None if signal_id is None else str(signal_id),
-        value=row["value"],
-        size=row["bytes"] or 0,
-        is_due=row["is_due"],
-        signal=row["signal"] or "",
-    )
 
 
 def steps_of_timeline(timeline: str | None) -> list[Step]:

@@ -14,8 +14,8 @@ from typing import Any
 from pulse import failpoints
 from pulse_server.base import tuning
 from pulse_server.base.loops import lease_clock
-from pulse_server.domain.jobs import Claim, Level
 from pulse_server.domain.transitions import Transition
+from pulse_server.jobs.rules import Claim, Level
 from pulse_server.postgres import wakeup_values as values
 from pulse_server.postgres.wakeup_transitions import (
     in_parts,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from pulse_server.domain.progress import Progress
-from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import Transition
+from pulse_server.jobs.rules import JobStatus, Progress
 from pulse_server.postgres import wakeup_values as values
 
 

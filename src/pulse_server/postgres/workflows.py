@@ -18,10 +18,6 @@ from pulse_server.base.errors import Unavailable, WorkflowExists
 from pulse_server.base.ids import PageKey
 from pulse_server.database.connections import Database
 from pulse_server.database.statements import DEFINED, NEW_JOB, Fetch, Rows, statements
-from pulse_server.domain.jobs import Claim, Job, Level
-from pulse_server.domain.leases import rest_of_canceled
-from pulse_server.domain.status import LIVE, REDRIVABLE
-from pulse_server.domain.unique import Scope
 from pulse_server.domain.workflows import (
     Addition,
     CanceledWorkflow,
@@ -33,8 +29,11 @@ from pulse_server.domain.workflows import (
     WorkflowBounds,
     WorkflowsLocked,
 )
-from pulse_server.postgres.rows import cancellation_from_row, job_from_row
-from pulse_server.postgres.unique_jobs import TRIES
+from pulse_server.jobs.inserts import TRIES
+from pulse_server.jobs.new_jobs import Scope
+from pulse_server.jobs.reads import cancellation_from_row, job_from_row
+from pulse_server.jobs.reports import rest_of_canceled
+from pulse_server.jobs.rules import LIVE, REDRIVABLE, Claim, Job, Level
 
 _SQL = statements("workflows.sql", "transitions/jobs.sql", "unique.sql")
 # Jobs that a cancel of a workflow locks and cancels in its first transaction, and for how long. A larger

@@ -12,8 +12,8 @@ from pulse_server.base.loops import lease_clock
 from pulse_server.base.sharing import Samples
 from pulse_server.database.connections import Database
 from pulse_server.database.statements import statements
-from pulse_server.domain.jobs import Job
-from pulse_server.postgres.rows import job_from_row
+from pulse_server.jobs.reads import job_from_row
+from pulse_server.jobs.rules import Job
 from pulse_server.service.jobs import job_weight
 
 # Cached counts, each of one topic or of all topics. One takes PAGE_BYTES at the most.

@@ -9,10 +9,8 @@ from pulse_server.base.errors import InvalidArgument
 from pulse_server.base.ids import PageKey, decode_name, decode_token, encode_name, encode_token
 from pulse_server.database.connections import Database
 from pulse_server.database.statements import statements
-from pulse_server.domain.jobs import Job
-from pulse_server.domain.status import TERMINAL, JobStatus
-from pulse_server.domain.steps import Step
-from pulse_server.postgres.rows import THE_BEGINNING, job_from_row
+from pulse_server.jobs.reads import THE_BEGINNING, job_from_row
+from pulse_server.jobs.rules import TERMINAL, Job, JobStatus, Step
 from pulse_server.postgres.steps import steps_of_timeline
 
 # Jobs that one statement looks at, whether they match or not, and the bytes that it returns, or one

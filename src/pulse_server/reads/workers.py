@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from pulse_server.base import tuning
 from pulse_server.base.ids import Page, decode_name, encode_name, fitting
-from pulse_server.domain.progress import Progress
 from pulse_server.domain.workers import ConnectedWorker
+from pulse_server.jobs.rules import Progress
 
 
 class HeldJob(NamedTuple):

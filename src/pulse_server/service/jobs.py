@@ -8,9 +8,8 @@ from pulse_server.base.errors import InvalidTransition, JobLocked, JobNotFound
 from pulse_server.base.ids import Page, PageKey, decode_token, encode_token, page_of, text_weight
 from pulse_server.database.audit import undo_id
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.jobs import Job, JobFilter
-from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.jobs.rules import LIVE, REDRIVABLE, TERMINAL, Job, JobFilter, JobStatus
+from pulse_server.jobs.store import PostgresJobRepo
 
 # Jobs that a prefix of an id may stand for before it is called ambiguous anyway.
 JOBS_FOUND = 10

@@ -13,10 +13,9 @@ from pulse_server.base.loops import lease_clock
 from pulse_server.base.sharing import GroupCommit
 from pulse_server.dispatch.claims import SparedWorkers
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.leases import NO_PROGRESS, Beat, BeatAnswer, longest_confirmation
-from pulse_server.domain.progress import ProgressReport
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.jobs.reports import NO_PROGRESS, Beat, BeatAnswer, longest_confirmation
+from pulse_server.jobs.rules import Claim, ProgressReport
+from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.service.topic_settings import TopicRules
 
 # Rows per statement: enough to spread the cost of a commit, few enough that the statement stays short.

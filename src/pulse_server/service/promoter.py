@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from pulse_server.base.loops import Loop, lease_clock
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.jobs import Level
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.jobs.rules import Level
+from pulse_server.jobs.store import PostgresJobRepo
 
 # The longest that a due job waits for the promoter; usually it sleeps exactly until the next one is due.
 PROMOTE_INTERVAL = timedelta(milliseconds=500)

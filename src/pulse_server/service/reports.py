@@ -10,9 +10,9 @@ from pulse_server.base.bounds import error_group
 from pulse_server.base.errors import JobLocked, JobNotFound, PulseError
 from pulse_server.base.sharing import GroupCommit
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.completions import NO_COMPLETIONS, Completions
-from pulse_server.domain.jobs import Claim, Ended, Job
-from pulse_server.domain.reports import (
+from pulse_server.jobs.reports import (
+    NO_COMPLETIONS,
+    Completions,
     FailureReport,
     Report,
     ResultReport,
@@ -23,8 +23,8 @@ from pulse_server.domain.reports import (
     refusal,
     stands,
 )
-from pulse_server.domain.status import JobStatus
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.jobs.rules import Claim, Ended, Job, JobStatus
+from pulse_server.jobs.store import PostgresJobRepo
 
 # Rows per statement: enough to spread the cost of a commit, few enough that the statement stays at ~25 ms.
 REPORT_BATCH = 1000

@@ -9,8 +9,9 @@ from typing import TypeAlias
 
 from pulse_server.base.loops import Loop, lease_clock
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.schedules import Fire, Fired, Schedule, fire_id
+from pulse_server.domain.schedules import Fire, Schedule, fire_id
 from pulse_server.domain.timetables import plan
+from pulse_server.jobs.reports import Fired
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 
 # A fire is late by up to this. An interval below it is followed at its own pace once its first fire was made.

@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 from pulse_server.base.errors import InvalidArgument, InvalidTransition
 from pulse_server.base.ids import PageKey, decode_token, encode_token, parse_id
-from pulse_server.domain.jobs import JobFilter
-from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
-from pulse_server.domain.unique import Scope
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.jobs.new_jobs import Scope
+from pulse_server.jobs.rules import LIVE, REDRIVABLE, TERMINAL, JobFilter, JobStatus
+from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.service.jobs import SEARCHED_JOBS, Jobs
 
 # Canceled workflows that the answer to a retry names.

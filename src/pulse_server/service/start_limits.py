@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from pulse_server.base.loops import Loop
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.jobs import Cancellation
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.jobs.rules import Cancellation
+from pulse_server.jobs.store import PostgresJobRepo
 
 CANCEL_BATCH = 1000
 # No claim takes an expired job: the interval only decides how soon it is shown as canceled.

@@ -9,19 +9,17 @@ from pulse_server.base.bounds import StepBounds
 from pulse_server.base.errors import InvalidTransition, JobLocked, JobNotFound, PulseError, ResourceExhausted
 from pulse_server.base.sharing import GroupCommit
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.jobs import Claim, Ended
-from pulse_server.domain.reports import NewStep, SuspendReport, lost
-from pulse_server.domain.status import TERMINAL
 from pulse_server.domain.steps import (
     Signal,
-    Step,
     Take,
     too_large,
     too_large_signal,
     too_many_signals,
     too_many_steps,
 )
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.jobs.reports import NewStep, SuspendReport, lost
+from pulse_server.jobs.rules import TERMINAL, Claim, Ended, Step
+from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.postgres.steps import PostgresStepRepo
 
 # Rows per statement: enough to spread the cost of a commit, few enough that the statement stays at ~20 ms.

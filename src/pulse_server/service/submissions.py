@@ -10,9 +10,8 @@ from pulse_server.base.loops import lease_clock
 from pulse_server.base.sharing import GroupCommit
 from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.jobs import NewJob, Submitted
-from pulse_server.domain.uniform_jobs import UniformJobs, kinds
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.jobs.new_jobs import NewJob, Submitted, UniformJobs, kinds
+from pulse_server.jobs.store import PostgresJobRepo
 
 # Rows per statement: enough to spread the cost of a commit, few enough that the statement stays at ~25 ms.
 SUBMIT_BATCH = 1000

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from pulse_server.base.errors import PulseError
 from pulse_server.base.loops import Loop, lease_clock
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.jobs import Reaped
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.jobs.rules import Reaped
+from pulse_server.jobs.store import PostgresJobRepo
 
 # In lease TTLs: how long a database that answers, but late or with failures in between, delays reaping.
 MOST_CAUTION = 3

@@ -11,8 +11,6 @@ from pulse_server.base import bounds
 from pulse_server.base.errors import InvalidTransition, WorkflowExists, WorkflowNotFound
 from pulse_server.base.ids import Page, PageKey, fitting, page_of
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.reports import lost
 from pulse_server.domain.workflows import (
     Addition,
     NewNode,
@@ -26,7 +24,9 @@ from pulse_server.domain.workflows import (
     in_order,
     shown,
 )
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.jobs.reports import lost
+from pulse_server.jobs.rules import Claim
+from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.settler import Settler

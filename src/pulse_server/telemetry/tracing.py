@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from pulse_server.domain.jobs import ClaimedJob
+from pulse_server.jobs.rules import ClaimedJob
 
 try:
     from opentelemetry import trace

@@ -14,8 +14,9 @@ from pulse_server.database.audit import CountedCalls
 from pulse_server.database.connections import Database
 from pulse_server.database.statements import statements
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.arrivals import Arrival, replacements_of
-from pulse_server.domain.jobs import Claim, Level
+from pulse_server.domain.arrivals import replacements_of
+from pulse_server.jobs.reports import Arrival
+from pulse_server.jobs.rules import Claim, Level
 
 # A job is found this long after the commit of its transaction, at the latest; and at once if the
 # application wakes a server.

@@ -12,8 +12,8 @@ from pulse_server.base.loops import Loop
 from pulse_server.database.connections import Database
 from pulse_server.dispatch.claims import SparedWorkers
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
+from pulse_server.jobs.leases import PostgresLeaseCheckRepo
+from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.service.leases import Leases
 from pulse_server.service.topic_settings import TopicRules
 from pulse_server.service.watchdog import Watchdog

@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from pulse_server.base import tuning
-from pulse_server.domain.leases import longest_confirmation
+from pulse_server.jobs.reports import longest_confirmation
 from tests.faults.cast import REPLICAS, leases_of
 from tests.faults.disturbances import SLOW
 from tests.faults.faults.database import POSTGRES

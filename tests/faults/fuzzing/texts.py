@@ -7,7 +7,7 @@ import base64
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from pulse_server.domain.status import JobStatus
+from pulse_server.jobs.rules import JobStatus
 from tests.faults.fuzzing.acquaintances import TOPICS, WORKERS, Acquaintances
 
 _CRONS = ("* * * * *", "0 9 * * 1-5", "@daily", "*/15 0-3,23 L 2 5L", "0 0 29 2 */7", "1 1 1 1 MON#2")

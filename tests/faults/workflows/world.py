@@ -10,7 +10,7 @@ from random import Random
 
 from pulse_server.base.errors import PulseError
 from pulse_server.database.connections import Database
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from tests.faults.cluster import AWAY
 from tests.faults.history import History, Operation

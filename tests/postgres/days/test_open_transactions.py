@@ -16,10 +16,10 @@ import pytest
 from pulse_server.base.errors import Unavailable
 from pulse_server.database.connections import Database
 from pulse_server.database.schema import Migration, apply_migrations, known_migrations
-from pulse_server.domain.jobs import Claim, Submitted
-from pulse_server.domain.unique import Unique
+from pulse_server.jobs.new_jobs import Submitted, Unique
+from pulse_server.jobs.rules import Claim
+from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
-from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.limits import PostgresLimitRepo
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.store import LEASE, Store, a_job, failure

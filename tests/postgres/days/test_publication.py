@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pulse_server.database.connections import Database
+from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
-from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.limits import PostgresLimitRepo
 from tests.fakes.store import Store
 from tests.fakes.time_machines import PostgresTimeMachine

@@ -14,11 +14,10 @@ import pytest
 from pulse_server.base.errors import Unavailable
 from pulse_server.base.ids import first_id_at, new_id
 from pulse_server.database.connections import Database
-from pulse_server.domain.jobs import NewJob, Submitted
-from pulse_server.domain.slots import Taker
-from pulse_server.domain.status import JobStatus
-from pulse_server.domain.unique import OnConflict, Scope, Unique
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.jobs.new_jobs import NewJob, OnConflict, Scope, Submitted, Unique
+from pulse_server.jobs.reports import Taker
+from pulse_server.jobs.rules import JobStatus
+from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.postgres.limits import PostgresLimitRepo
 from tests.fakes.store import LEASE, Store, a_job, room
 from tests.fakes.time_machines import PostgresTimeMachine

@@ -10,7 +10,7 @@ import pytest
 
 from pulse_server.database.rights import RIGHTS
 from pulse_server.database.schema import Function, apply_migrations, known_functions, known_migrations
-from pulse_server.domain.jobs import Claim
+from pulse_server.jobs.rules import Claim
 from tests.fakes.store import Store
 from tests.postgres.doors.application import application
 from tests.postgres.interface import complete, enqueue, token_of

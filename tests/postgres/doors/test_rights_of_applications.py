@@ -10,8 +10,7 @@ import asyncpg
 import pytest
 
 from pulse_server.database.rights import RIGHTS, grants
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.status import JobStatus
+from pulse_server.jobs.rules import Claim, JobStatus
 from tests.fakes.store import Store
 from tests.postgres.doors.application import application
 from tests.postgres.interface import complete, enqueue

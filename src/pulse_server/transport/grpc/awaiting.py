@@ -17,8 +17,8 @@ from pulse_server.doors.admission import Responses
 from pulse_server.doors.boundary import Malformed, Unreadable
 from pulse_server.doors.callers import calling_user
 from pulse_server.doors.lines import LINES_BYTES, Lines
+from pulse_server.jobs import messages
 from pulse_server.reads.awaiting import Answer, AwaitedJobs, Waiter
-from pulse_server.transport.grpc import convert_jobs
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -72,7 +72,7 @@ class AwaitingRpcs:
 
 async def _message(answer: Answer) -> bytes:
     """Return the message as bytes: for a caller that does not read, only these stay in memory."""
-    finished = await each_in_turns(convert_jobs.job_view, answer.finished)
+    finished = await each_in_turns(messages.job_view, answer.finished)
     return pb.AwaitJobsResponse(finished=finished, missing=answer.missing).SerializeToString()
 
 

@@ -9,8 +9,8 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base import bounds, tuning
 from pulse_server.base.errors import InvalidArgument
 from pulse_server.base.ids import has_version_of_fires
-from pulse_server.domain.uniform_jobs import ID_BYTES, UniformJobs
-from pulse_server.transport.grpc import convert_jobs
+from pulse_server.jobs import messages
+from pulse_server.jobs.new_jobs import ID_BYTES, UniformJobs
 
 
 def check_columns(request: pb.SubmitJobsRequest) -> None:
@@ -44,14 +44,14 @@ def check_columns(request: pb.SubmitJobsRequest) -> None:
         )
 
 
-def uniform_jobs(columns: pb.JobColumns, max_attempts_of: convert_jobs.AttemptsOf) -> UniformJobs | None:
+def uniform_jobs(columns: pb.JobColumns, max_attempts_of: messages.AttemptsOf) -> UniformJobs | None:
     """Return the jobs of checked columns, or None if a job has to be refused."""
     if max(columns.payload_sizes, default=0) > bounds.MAX_PAYLOAD_BYTES or has_version_of_fires(
         columns.job_ids
     ):
         return None
     try:
-        template = convert_jobs.new_job(columns.options, max_attempts_of)
+        template = messages.new_job(columns.options, max_attempts_of)
     except InvalidArgument:
         return None
     return UniformJobs(template, columns.job_ids, list(_payloads(columns)))

@@ -14,13 +14,13 @@ from pulse_server.domain.job_facts import Explanation
 from pulse_server.domain.transitions import Transition
 from pulse_server.domain.workers import WorkerState
 from pulse_server.doors.boundary import timestamp
+from pulse_server.jobs import messages
+from pulse_server.jobs.messages import job_view
 from pulse_server.reads.dead_letters import DeadLetterGroup
 from pulse_server.reads.findings import Finding
 from pulse_server.reads.statistics import MinuteReport, Span
 from pulse_server.reads.topics import Rates, TopicDepth, TopicLatencies, TopicRates
 from pulse_server.reads.workers import WorkerReport
-from pulse_server.transport.grpc import convert_progress
-from pulse_server.transport.grpc.convert_jobs import job_view
 
 
 def topic_view(
@@ -99,7 +99,7 @@ def worker_view(report: WorkerReport, states: Mapping[tuple[str, str], WorkerSta
                 attempt=job.attempt,
                 since=timestamp(job.since),
                 lease_until=timestamp(job.lease_until),
-                progress=convert_progress.view(job.progress),
+                progress=messages.view(job.progress),
             )
             for job in report.holding.jobs
         ],
@@ -138,7 +138,7 @@ def transition(change: Transition) -> pb.Transition:
         worker_id=change.worker_id or "",
         error=change.error,
         at=_quick_timestamp(change.at),
-        progress=convert_progress.view(change.progress),
+        progress=messages.view(change.progress),
     )
 
 

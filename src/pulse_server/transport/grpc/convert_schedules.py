@@ -17,8 +17,8 @@ from pulse_server.domain.schedule_owners import as_declared
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Overlap, Schedule, Timetable, Work
 from pulse_server.domain.timetables import cron
 from pulse_server.doors import boundary
+from pulse_server.jobs.messages import read_metadata
 from pulse_server.service.schedule_definitions import NO_LIMIT, Changes, Definition
-from pulse_server.transport.grpc.convert_jobs import read_metadata
 
 _MILLISECOND = timedelta(milliseconds=1)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.steps import Step, StepKind
 from pulse_server.doors.boundary import timestamp
+from pulse_server.jobs.rules import Step, StepKind
 
 
 def step_view(step: Step, *, with_value: bool = True) -> pb.StepView:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Container, Iterable
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base import bounds
 from pulse_server.base.errors import InvalidArgument
 from pulse_server.base.ids import parse_id
-from pulse_server.domain.jobs import Claim, ClaimedJob
-from pulse_server.domain.progress import ProgressReport
-from pulse_server.domain.reports import FailureReport, Report, ResultReport, SnoozeReport, SuspendReport
 from pulse_server.domain.steps import check_signal_names, check_step_name
 from pulse_server.domain.workers import WorkerFacts
 from pulse_server.doors.boundary import duration
-from pulse_server.transport.grpc import convert_progress
+from pulse_server.jobs import messages
+from pulse_server.jobs.messages import _optional_run
+from pulse_server.jobs.reports import FailureReport, Report, ResultReport, SnoozeReport, SuspendReport
+from pulse_server.jobs.rules import Claim, ClaimedJob, ProgressReport
 from pulse_server.transport.grpc.convert_steps import step_to_continue
 
 
@@ -31,18 +31,6 @@ def facts(reported: pb.WorkerFacts) -> WorkerFacts:
     texts = (reported.host, reported.version, reported.last_exit)
     host, version, last_exit = (text.replace("\0", "")[: bounds.MAX_WORKER_ID_LENGTH] for text in texts)
     return WorkerFacts(host, version, max(0, reported.memory_bytes), last_exit)
-
-
-def claims(worker_id: str) -> Callable[[pb.Claim], Claim]:
-    """Return a reader of the claims of one worker. Only the original contract may leave out the attempt."""
-    worker_id = bounds.check_worker_id(worker_id)
-
-    def read(claim: pb.Claim) -> Claim:
-        if claim.attempt < 1:
-            raise InvalidArgument("attempt", f"is {claim.attempt}: send the attempt of the assignment.")
-        return Claim(parse_id(claim.job_id), worker_id, claim.attempt, _optional_run(claim.run))
-
-    return read
 
 
 def report(request: pb.ReportResultRequest, max_result_bytes: int) -> Report:
@@ -122,7 +110,7 @@ def _failure(claim: Claim, result: pb.ReportResultRequest | pb.Result) -> Failur
 def _progress(result: pb.ReportResultRequest | pb.Result) -> ProgressReport | None:
     if not isinstance(result, pb.Result) or not result.HasField("progress"):
         return None
-    return convert_progress.report(result.progress)
+    return messages.report(result.progress)
 
 
 def heartbeat(request: pb.HeartbeatRequest) -> Claim:
@@ -142,12 +130,6 @@ def _optional_attempt(attempt: int) -> int | None:
     if attempt < 0:
         raise InvalidArgument("attempt", f"is {attempt}: attempts are counted from 1.")
     return attempt or None
-
-
-def _optional_run(run: int) -> int | None:
-    if run < 0:
-        raise InvalidArgument("run", f"is {run}: send the run of the assignment.")
-    return run or None
 
 
 def assignment(job: ClaimedJob) -> pb.JobAssignment:
@@ -170,13 +152,9 @@ def assignment(job: ClaimedJob) -> pb.JobAssignment:
         message.confirm = True
     if job.lane:
         message.lane = job.lane
-    if (progress := convert_progress.view(job.progress)) is not None:
+    if (progress := messages.view(job.progress)) is not None:
         message.progress.CopyFrom(progress)
     if job.steps is not None:
         message.steps.SetInParent()
         message.steps.steps.extend(map(step_to_continue, job.steps))
     return message
-
-
-def wire_claim(claim: Claim) -> pb.Claim:
-    return pb.Claim(job_id=claim.job_id, attempt=claim.attempt or 0, run=claim.run or 0)

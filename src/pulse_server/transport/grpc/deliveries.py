@@ -12,8 +12,9 @@ from struct import Struct
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.dispatch.sessions import Delivery
-from pulse_server.domain.jobs import ClaimedJob
 from pulse_server.doors.boundary import wire_duration
+from pulse_server.jobs import messages
+from pulse_server.jobs.rules import ClaimedJob
 from pulse_server.service.topic_settings import TopicRules
 from pulse_server.transport.grpc import convert_work
 
@@ -59,7 +60,7 @@ class DeliveryEncoder:
             return assignments + _CLOCK_SECONDS.pack(_CLOCK_SECONDS_KEY, delivery.claimed_at)
         message = pb.StreamJobsResponse(
             clock_seconds=delivery.claimed_at,
-            stop=[convert_work.wire_claim(claim) for claim in delivery.stops],
+            stop=[messages.wire_claim(claim) for claim in delivery.stops],
             draining=delivery.is_last,
             recall=None if delivery.recalled is None else pb.Recall(topics=sorted(delivery.recalled)),
             stop_worker=delivery.stops_worker,

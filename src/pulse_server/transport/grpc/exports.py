@@ -11,16 +11,15 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base import bounds
 from pulse_server.base.errors import InvalidArgument
 from pulse_server.base.loops import each_in_turns
-from pulse_server.domain.status import TERMINAL, JobStatus
-from pulse_server.domain.steps import Step
 from pulse_server.doors import boundary
 from pulse_server.doors.addresses import peer_address
 from pulse_server.doors.admission import Responses
 from pulse_server.doors.callers import calling_user
 from pulse_server.doors.quotas import CostlyCalls
+from pulse_server.jobs import messages
+from pulse_server.jobs.rules import TERMINAL, JobStatus, Step
 from pulse_server.reads.exports import ExportFilter, ExportPage, Exports, Walk
 from pulse_server.reads.searches import Searches
-from pulse_server.transport.grpc import convert_jobs
 from pulse_server.transport.grpc.convert_steps import step_view
 
 # Statements of exports at a time: fewer than the connections for reading, which others need as well.
@@ -38,12 +37,12 @@ class ExportRpcs:
     async def search_jobs(self, request: pb.SearchJobsRequest, _context: Any) -> pb.SearchJobsResponse:
         found = await self._searches.search(
             request.text,
-            convert_jobs.job_filter(request.filter),
+            messages.job_filter(request.filter),
             limit=bounds.check_page_size(request.limit, bounds.DEFAULT_PAGE_SIZE),
             token=request.page_token,
         )
         return pb.SearchJobsResponse(
-            jobs=await each_in_turns(convert_jobs.job_view, found.jobs),
+            jobs=await each_in_turns(messages.job_view, found.jobs),
             compared=found.compared,
             compared_to=boundary.timestamp(found.compared_to),
             next_page_token=found.next_token,
@@ -58,7 +57,7 @@ class ExportRpcs:
         while not walk.is_done:
             page: ExportPage = await self._read(walk, context)
             message = pb.ExportJobsResponse(
-                jobs=await each_in_turns(convert_jobs.job_view, page.jobs),
+                jobs=await each_in_turns(messages.job_view, page.jobs),
                 steps=await each_in_turns(_steps_of_job, list(page.steps.items())),
                 next_page_token=walk.token,
                 finished_before=boundary.timestamp(walk.finished_before),
@@ -79,7 +78,7 @@ def _steps_of_job(of_job: tuple[str, list[Step]]) -> pb.StepsOfJob:
 
 
 def _wanted(request: pb.ExportJobsRequest) -> ExportFilter:
-    statuses = convert_jobs.wanted_statuses(request) or TERMINAL
+    statuses = messages.wanted_statuses(request) or TERMINAL
     for status in statuses - TERMINAL:
         finished = ", ".join(status for status in JobStatus if status in TERMINAL)
         raise InvalidArgument(
@@ -88,7 +87,7 @@ def _wanted(request: pb.ExportJobsRequest) -> ExportFilter:
     return ExportFilter(
         finished_before=_moment(request, "finished_before") or bounds.LAST_MOMENT,
         finished_since=_moment(request, "finished_since"),
-        topics=convert_jobs.wanted_topics(request),
+        topics=messages.wanted_topics(request),
         statuses=statuses,
     )
 

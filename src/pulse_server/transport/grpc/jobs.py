@@ -14,15 +14,15 @@ from pulse_server.base import bounds
 from pulse_server.base.errors import InvalidArgument, PulseError
 from pulse_server.base.ids import parse_id
 from pulse_server.base.loops import TURN_ENTRIES, each_in_turns
-from pulse_server.domain.jobs import NewJob, Submitted
-from pulse_server.domain.status import WAITING
-from pulse_server.domain.uniform_jobs import AllInserted
 from pulse_server.doors.boundary import refusal, timestamp
 from pulse_server.doors.callers import ChangeLog
+from pulse_server.jobs import messages
+from pulse_server.jobs.new_jobs import AllInserted, NewJob, Submitted
+from pulse_server.jobs.rules import WAITING
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.submissions import Submissions
 from pulse_server.service.topic_settings import TopicRules
-from pulse_server.transport.grpc import convert_columns, convert_jobs
+from pulse_server.transport.grpc import convert_columns
 from pulse_server.transport.grpc.unserved_topics import UnservedNotes
 
 
@@ -45,7 +45,7 @@ class JobRpcs:
         self._look_for_arrivals = look_for_arrivals
 
     async def submit_job(self, request: pb.SubmitJobRequest, context: Any) -> pb.SubmitJobResponse:
-        job = convert_jobs.new_job(request, self._max_attempts_of)
+        job = messages.new_job(request, self._max_attempts_of)
         (answer,) = await self._submissions.submit([job])
         if isinstance(answer, PulseError):
             raise answer
@@ -103,7 +103,7 @@ class JobRpcs:
                 await asyncio.sleep(0)  # serve other calls
             entries += 1
             try:
-                job = convert_jobs.new_job(wire_job, self._max_attempts_of)
+                job = messages.new_job(wire_job, self._max_attempts_of)
             except InvalidArgument as error:
                 refused.append(_result(error))
             else:
@@ -144,20 +144,20 @@ class JobRpcs:
 
     async def get_job(self, request: pb.GetJobRequest, context: Any) -> pb.GetJobResponse:
         job = await self._jobs.get(parse_id(request.job_id))
-        view = convert_jobs.job_view(job)
+        view = messages.job_view(job)
         if self._unserved is not None and job.status in WAITING:
             view.no_worker = await self._unserved.of(job.topic, context)
         return pb.GetJobResponse(job=view)
 
     async def list_jobs(self, request: pb.ListJobsRequest, _context: Any) -> pb.ListJobsResponse:
         page = await self._jobs.list(
-            convert_jobs.job_filter(request),
+            messages.job_filter(request),
             limit=bounds.check_page_size(request.limit, bounds.DEFAULT_PAGE_SIZE),
             offset=bounds.check_offset(request.offset),
             token=request.page_token,
         )
         return pb.ListJobsResponse(
-            jobs=await each_in_turns(convert_jobs.job_view, page.entries),
+            jobs=await each_in_turns(messages.job_view, page.entries),
             next_page_token=page.next_token,
             looked_back_to=timestamp(page.looked_back_to),
         )
@@ -167,20 +167,20 @@ class JobRpcs:
 
     async def cancel_job(self, request: pb.CancelJobRequest, _context: Any) -> pb.CancelJobResponse:
         job = await self._jobs.cancel(parse_id(request.job_id), bounds.clean_error(request.reason))
-        return pb.CancelJobResponse(job=convert_jobs.job_view(job))
+        return pb.CancelJobResponse(job=messages.job_view(job))
 
     async def retry_job(self, request: pb.RetryJobRequest, _context: Any) -> pb.RetryJobResponse:
-        granted = convert_jobs.attempts_granted(request)
+        granted = messages.attempts_granted(request)
         job = await self._jobs.retry(
             parse_id(request.job_id), granted, fresh=request.fresh, at_once=request.now
         )
-        return pb.RetryJobResponse(job=convert_jobs.job_view(job))
+        return pb.RetryJobResponse(job=messages.job_view(job))
 
     async def prioritize_job(
         self, request: pb.PrioritizeJobRequest, _context: Any
     ) -> pb.PrioritizeJobResponse:
         job = await self._jobs.prioritize(parse_id(request.job_id), request.priority)
-        return pb.PrioritizeJobResponse(job=convert_jobs.job_view(job))
+        return pb.PrioritizeJobResponse(job=messages.job_view(job))
 
     async def delete_job(self, request: pb.DeleteJobRequest, _context: Any) -> pb.DeleteJobResponse:
         await self._jobs.delete(parse_id(request.job_id))

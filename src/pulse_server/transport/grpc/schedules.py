@@ -9,15 +9,16 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base import bounds
 from pulse_server.base.ids import Page, new_id, parse_id, parse_new_id
 from pulse_server.base.loops import each_in_turns
-from pulse_server.domain.jobs import Job, JobFilter
 from pulse_server.domain.schedules import Schedule
 from pulse_server.doors import boundary
 from pulse_server.doors.boundary import SERVICE
 from pulse_server.doors.callers import Callers, may_call
+from pulse_server.jobs import messages
+from pulse_server.jobs.rules import Job, JobFilter
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.schedules import MOST_DECLARED, Declarer, Schedules
 from pulse_server.service.topic_settings import TopicRules
-from pulse_server.transport.grpc import convert_jobs, convert_schedules
+from pulse_server.transport.grpc import convert_schedules
 from pulse_server.transport.grpc.unserved_topics import UnservedNotes
 from pulse_server.transport.grpc.whole_lists import View, whole_list
 
@@ -150,10 +151,10 @@ class ScheduleRpcs:
         self, request: pb.ListScheduleJobsRequest, _context: Any
     ) -> pb.ListScheduleJobsResponse:
         if _wants_whole_list(request):
-            return pb.ListScheduleJobsResponse(jobs=await self._all_jobs(request, convert_jobs.job_view))
+            return pb.ListScheduleJobsResponse(jobs=await self._all_jobs(request, messages.job_view))
         page = await self._page_of_jobs(request, request.page_token)
         return pb.ListScheduleJobsResponse(
-            jobs=await each_in_turns(convert_jobs.job_view, page.entries), next_page_token=page.next_token
+            jobs=await each_in_turns(messages.job_view, page.entries), next_page_token=page.next_token
         )
 
     async def list_schedule_fires(

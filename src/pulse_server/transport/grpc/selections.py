@@ -8,8 +8,8 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base import bounds
 from pulse_server.base.ids import parse_id
 from pulse_server.doors import boundary
+from pulse_server.jobs import messages
 from pulse_server.service.selections import Selections
-from pulse_server.transport.grpc import convert_jobs
 
 
 class SelectionRpcs:
@@ -17,14 +17,14 @@ class SelectionRpcs:
         self._selections = selections
 
     async def count_jobs(self, request: pb.CountJobsRequest, _context: Any) -> pb.CountJobsResponse:
-        count = await self._selections.count(convert_jobs.job_filter(request.filter))
+        count = await self._selections.count(messages.job_filter(request.filter))
         return pb.CountJobsResponse(
             count=count.jobs, counted_at=boundary.timestamp(count.at), at_least=count.is_cut
         )
 
     async def cancel_jobs(self, request: pb.CancelJobsRequest, _context: Any) -> pb.CancelJobsResponse:
         batch = await self._selections.cancel(
-            convert_jobs.job_filter(request.filter),
+            messages.job_filter(request.filter),
             bounds.clean_error(request.reason),
             limit=bounds.check_batch_size(request.limit),
             token=request.page_token,
@@ -51,8 +51,8 @@ class SelectionRpcs:
 
     async def retry_jobs(self, request: pb.RetryJobsRequest, _context: Any) -> pb.RetryJobsResponse:
         batch = await self._selections.retry(
-            convert_jobs.job_filter(request.filter),
-            convert_jobs.attempts_granted(request),
+            messages.job_filter(request.filter),
+            messages.attempts_granted(request),
             limit=bounds.check_batch_size(request.limit),
             token=request.page_token,
             fresh=request.fresh,
@@ -71,7 +71,7 @@ class SelectionRpcs:
         self, request: pb.PrioritizeJobsRequest, _context: Any
     ) -> pb.PrioritizeJobsResponse:
         batch = await self._selections.prioritize(
-            convert_jobs.job_filter(request.filter),
+            messages.job_filter(request.filter),
             request.priority,
             limit=bounds.check_batch_size(request.limit),
             token=request.page_token,
@@ -82,7 +82,7 @@ class SelectionRpcs:
 
     async def delete_jobs(self, request: pb.DeleteJobsRequest, _context: Any) -> pb.DeleteJobsResponse:
         batch = await self._selections.delete(
-            convert_jobs.job_filter(request.filter),
+            messages.job_filter(request.filter),
             limit=bounds.check_batch_size(request.limit),
             token=request.page_token,
         )

@@ -12,11 +12,8 @@ from pulse_server.base.bounds import MOST_STEP_BYTES, StepBounds
 from pulse_server.base.errors import InvalidArgument, PulseError, ResourceExhausted, Unavailable
 from pulse_server.base.ids import parse_id
 from pulse_server.base.loops import TURN_ENTRIES, in_turns
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.reports import NewStep
 from pulse_server.domain.steps import (
     Signal,
-    Step,
     check_signal_name,
     check_signal_names,
     check_step_name,
@@ -24,8 +21,10 @@ from pulse_server.domain.steps import (
 )
 from pulse_server.doors.boundary import duration, refusal
 from pulse_server.doors.callers import Callers, binds_worker_id
+from pulse_server.jobs import messages
+from pulse_server.jobs.reports import NewStep
+from pulse_server.jobs.rules import Claim, Step
 from pulse_server.service.steps import Steps
-from pulse_server.transport.grpc import convert_work
 from pulse_server.transport.grpc.convert_steps import step_view
 
 
@@ -46,7 +45,7 @@ class StepRpcs:
     @binds_worker_id
     async def take_signal(self, request: pb.TakeSignalRequest, _context: Any) -> pb.TakeSignalResponse:
         step, signal = check_step_name(request.step, "step"), check_signal_names(request.signal, "signal")
-        claim = convert_work.claims(request.worker_id)(request.claim)
+        claim = messages.claims(request.worker_id)(request.claim)
         taken = await self._steps.take(claim, step, signal)
         return pb.TakeSignalResponse(step=None if taken is None else step_view(taken))
 
@@ -110,7 +109,7 @@ class NewSteps(NamedTuple):
 
 async def read_steps(request: pb.StoreStepsRequest, most: StepBounds) -> NewSteps:
     """Read the steps. One that cannot be stored is named with its reason."""
-    read_claim = convert_work.claims(request.worker_id)
+    read_claim = messages.claims(request.worker_id)
     new = NewSteps([], {})
     async for some in in_turns(request.steps, TURN_ENTRIES):
         for message in some:

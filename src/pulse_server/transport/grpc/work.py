@@ -22,17 +22,17 @@ from pulse_server.dispatch.claims import Claims
 from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.leases import NO_PROGRESS
-from pulse_server.domain.reports import Report, claim_of
 from pulse_server.doors import boundary
 from pulse_server.doors.boundary import refusal
 from pulse_server.doors.callers import binds_worker_id, calling_user, is_own, own_worker_id
+from pulse_server.jobs import messages
+from pulse_server.jobs.reports import NO_PROGRESS, Report, claim_of
+from pulse_server.jobs.rules import Claim
 from pulse_server.service.dispatch import Gate
 from pulse_server.service.leases import Leases
 from pulse_server.service.reports import Reports
 from pulse_server.service.topic_settings import TopicRules
-from pulse_server.transport.grpc import convert_progress, convert_work
+from pulse_server.transport.grpc import convert_work
 from pulse_server.transport.grpc.deliveries import DeliveryEncoder, original_messages
 
 # ---------------------------------------------------------------- reports
@@ -199,7 +199,7 @@ class WorkRpcs(ReportRpcs):
             facts=convert_work.facts(request.facts),
             can_stop=request.can_stop,
         )
-        held = await each_in_turns(convert_work.claims(request.worker_id), request.held, TURN_ENTRIES)
+        held = await each_in_turns(messages.claims(request.worker_id), request.held, TURN_ENTRIES)
         log.info(
             "worker_connected",
             extra={
@@ -265,8 +265,8 @@ class WorkRpcs(ReportRpcs):
         self, request: pb.HeartbeatsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.HeartbeatsResponse:
         bounds.check_count("claims", len(request.claims), bounds.MAX_CLAIMS_PER_HEARTBEAT)
-        claims = await each_in_turns(convert_work.claims(request.worker_id), request.claims, TURN_ENTRIES)
-        progress = convert_progress.reports(request.progress, claims) if request.progress else NO_PROGRESS
+        claims = await each_in_turns(messages.claims(request.worker_id), request.claims, TURN_ENTRIES)
+        progress = messages.reports(request.progress, claims) if request.progress else NO_PROGRESS
         start_within = None
         if request.HasField("start_within"):
             start_within = boundary.duration(request.start_within, "start_within")
@@ -283,8 +283,8 @@ class WorkRpcs(ReportRpcs):
         if request.memory_bytes > 0:
             self._roster.set_memory(request.worker_id, request.memory_bytes)
         return pb.HeartbeatsResponse(
-            stop=[convert_work.wire_claim(claim) for claim in lost],
-            unknown=[convert_work.wire_claim(claim) for claim in unknown],
+            stop=[messages.wire_claim(claim) for claim in lost],
+            unknown=[messages.wire_claim(claim) for claim in unknown],
             paused=self._gate.state.paused(request.starting),
             clock_seconds=lease_clock(),
             clock_id=self._clock_id,
@@ -294,7 +294,7 @@ class WorkRpcs(ReportRpcs):
     async def release(self, request: pb.ReleaseRequest, _context: Any) -> pb.ReleaseResponse:
         bounds.check_count("claims", len(request.claims), bounds.MAX_CLAIMS_PER_HEARTBEAT)
         bounds.check_count("held", len(request.held), bounds.MAX_CAPACITY)
-        read = convert_work.claims(request.worker_id)
+        read = messages.claims(request.worker_id)
         claims = await each_in_turns(read, request.claims, TURN_ENTRIES)
         held = await each_in_turns(read, request.held, TURN_ENTRIES)
         if request.capacity:
@@ -303,14 +303,12 @@ class WorkRpcs(ReportRpcs):
             self._roster.settle(claims)
         else:
             self._roster.answered(request.worker_id, claims)
-        progress = convert_progress.reports(request.progress, claims) if request.progress else NO_PROGRESS
+        progress = messages.reports(request.progress, claims) if request.progress else NO_PROGRESS
         released, locked = await self._claims.release(claims, progress)
         if request.is_blocked:
             unread = await self._claims.release_unread(self._roster.not_among(held, request.worker_id))
             self._roster.settle(unread)
-        return pb.ReleaseResponse(
-            released=released, locked=[convert_work.wire_claim(claim) for claim in locked]
-        )
+        return pb.ReleaseResponse(released=released, locked=[messages.wire_claim(claim) for claim in locked])
 
 
 def _completion_key(worker_id: str, secret: bytes) -> pb.StreamJobsResponse:

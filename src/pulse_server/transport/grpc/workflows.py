@@ -16,15 +16,15 @@ from pulse_server.base.errors import InvalidArgument, PulseError, ResourceExhaus
 from pulse_server.base.ids import parse_id
 from pulse_server.base.loops import TURN_ENTRIES, each_in_turns
 from pulse_server.base.sharing import Budget
-from pulse_server.domain.unique import OnConflict
 from pulse_server.domain.workflows import NewNode, Node, When, Workflow, check_count_of_jobs
 from pulse_server.doors.addresses import peer_address
 from pulse_server.doors.boundary import Malformed, NoRequest, Unreadable, duration, timestamp
 from pulse_server.doors.callers import binds_worker_id, calling_user
 from pulse_server.doors.lines import Lines
+from pulse_server.jobs import messages as jobs_messages
+from pulse_server.jobs.messages import AttemptsOf, new_job
+from pulse_server.jobs.new_jobs import OnConflict
 from pulse_server.service.workflows import Workflows
-from pulse_server.transport.grpc import convert_jobs, convert_work
-from pulse_server.transport.grpc.convert_jobs import AttemptsOf, new_job
 from pulse_server.transport.grpc.unserved_topics import UnservedNotes
 
 # ---------------------------------------------------------------- convert workflows
@@ -201,7 +201,7 @@ class WorkflowRpcs:
         bounds.check_count("jobs", len(request.jobs), MAX_ADDED)
         if not request.jobs:
             raise InvalidArgument("jobs", "is empty: name the jobs to add.")
-        claim = convert_work.claims(request.worker_id)(request.claim)
+        claim = jobs_messages.claims(request.worker_id)(request.claim)
         nodes = await each_in_turns(lambda job: self._node(job, is_added=True), request.jobs, TURN_ENTRIES)
         addition = await self._workflows.add(claim, nodes)
         return pb.AddToWorkflowResponse(job_ids=addition.job_ids, added=addition.added)
@@ -262,7 +262,7 @@ class WorkflowRpcs:
     ) -> pb.RetryWorkflowResponse:
         workflow, retried = await self._workflows.retry(
             parse_id(request.workflow_id, "workflow_id"),
-            convert_jobs.attempts_granted(request),
+            jobs_messages.attempts_granted(request),
             at_once=request.now,
         )
         return pb.RetryWorkflowResponse(workflow=workflow_view(workflow), retried=retried)

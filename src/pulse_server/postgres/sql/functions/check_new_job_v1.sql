@@ -1,4 +1,4 @@
--- The checks of a submit, with the sentences of base/bounds.py and domain/unique.py. A test gives
+-- The checks of a submit, with the sentences of base/bounds.py and jobs/new_jobs.py. A test gives
 -- one table of bad inputs to both. An empty text is one that was not given, as in the RPC.
 CREATE OR REPLACE FUNCTION pulse.check_new_job_v1(
     topic text, payload_bytes bigint, priority integer, run_at timestamptz, delay interval, max_attempts integer,

@@ -1,4 +1,8 @@
-"""The nouns: a job to insert, a stored job, a claim on it, and the outcomes.
+"""The states of a job and the arrows between them. docs/job-lifecycle.md draws the same machine.
+
+How far an attempt has come: as its worker reports it, and as it is stored.
+
+The nouns: a job to insert, a stored job, a claim on it, and the outcomes.
 
 Types that exist once per job on the hot path are named tuples: as immutable as a frozen dataclass,
 and made in a third of the time.
@@ -6,67 +10,136 @@ and made in a third of the time.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from pulse_server.domain.progress import Progress
-from pulse_server.domain.status import JobStatus
-from pulse_server.domain.steps import Step
-from pulse_server.domain.unique import Unique
+
+class JobStatus(StrEnum):
+    PENDING = "PENDING"  # waits for a claim; the promoter makes it ready when it is due
+    RUNNING = "RUNNING"  # a worker holds its lease; a report, a release, the watchdog or a cancel moves it on
+    RETRYING = "RETRYING"  # an attempt failed or was handed back; waits for the next claim
+    COMPLETED = "COMPLETED"  # a worker reported success; final
+    DEAD_LETTERED = "DEAD_LETTERED"  # out of attempts, or discarded; an operator may redrive it
+    CANCELED = "CANCELED"  # an operator or the application called it off; an operator may redrive it
 
 
-class NewJob(NamedTuple):
-    """A job to insert. It starts at `run_at`, or `delay` after the insert, or at once."""
+WAITING = frozenset({JobStatus.PENDING, JobStatus.RETRYING})
+LIVE = frozenset({JobStatus.PENDING, JobStatus.RETRYING, JobStatus.RUNNING})
+TERMINAL = frozenset({JobStatus.COMPLETED, JobStatus.DEAD_LETTERED, JobStatus.CANCELED})
+REDRIVABLE = frozenset({JobStatus.DEAD_LETTERED, JobStatus.CANCELED})
 
-    id: str
-    topic: str
-    payload: bytes
-    priority: int
-    max_attempts: int
-    idempotency_key: str | None = None
-    metadata: Mapping[str, str] | None = None
-    run_at: datetime | None = None
-    delay: timedelta | None = None
-    schedule_id: str | None = None
-    start_within: timedelta | None = None
-    """The job is canceled if it has not started this long after it was due."""
-    lane: str | None = None
-    unique: Unique | None = None
+# How a job begins: in line, or with a worker that waited for it.
+INITIAL = frozenset({JobStatus.PENDING, JobStatus.RUNNING})
+
+LEGAL_TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
+    # An undone retry may be dead-lettered again.
+    JobStatus.PENDING: frozenset({JobStatus.RUNNING, JobStatus.CANCELED, JobStatus.DEAD_LETTERED}),
+    JobStatus.RETRYING: frozenset({JobStatus.RUNNING, JobStatus.CANCELED}),
+    JobStatus.RUNNING: frozenset(
+        {JobStatus.COMPLETED, JobStatus.RETRYING, JobStatus.DEAD_LETTERED, JobStatus.CANCELED}
+    ),
+    JobStatus.COMPLETED: frozenset(),
+    JobStatus.DEAD_LETTERED: frozenset({JobStatus.PENDING}),
+    # An undone cancel may wait for its retry again.
+    JobStatus.CANCELED: frozenset({JobStatus.PENDING, JobStatus.RETRYING}),
+}
+
+MAX_PROGRESS_TEXT = 200
+MAX_CURSOR_BYTES = 4 * 1024
+
+
+class ProgressReport(NamedTuple):
+    """A handler's report. The number grows with each report of an attempt: the highest one wins."""
+
+    fraction: float | None
+    """Of the work, 0 to 1. None: not known."""
+    text: str
+    cursor: str | None
+    """JSON; empty: none. None: as it was."""
+    number: int
 
     @property
-    def starts_at_once(self) -> bool:
-        return self.delay is None and self.run_at is None
+    def size(self) -> int:
+        """About how many bytes it adds to a statement."""
+        return len(self.text) * 4 + len(self.cursor or "") + 100
+
+
+class Progress(NamedTuple):
+    """Progress as stored, by the last attempt that reported any."""
+
+    fraction: float | None
+    text: str
+    cursor: str
+    """JSON; empty: none, or left out."""
+    attempt: int
+    reported_at: datetime
+    since: datetime | None
+    """When the fraction was `since_fraction`: the remaining time is estimated from both."""
+    since_fraction: float
+
+
+def clean_report(fraction: float | None, text: str, cursor: bytes | None, number: int) -> ProgressReport:
+    """The report within its bounds. Nothing is refused: progress must not make a heartbeat fail."""
+    if fraction is not None:
+        fraction = min(1.0, max(0.0, fraction)) if math.isfinite(fraction) else None
+    text = "".join(character if character.isprintable() else " " for character in text[:MAX_PROGRESS_TEXT])
+    return ProgressReport(fraction, text, None if cursor is None else _clean_cursor(cursor), max(0, number))
+
+
+def _clean_cursor(cursor: bytes) -> str | None:
+    """The cursor as text, or None for one that cannot be stored: the last one stays."""
+    if not cursor:
+        return ""
+    if len(cursor) > MAX_CURSOR_BYTES:
+        return None
+    try:
+        text = cursor.decode()
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return text
+
+
+# The size of a step in a message without its name and value: its times, and a signal's name.
+STEP_OVERHEAD_BYTES = 100
+
+
+class StepKind(StrEnum):
+    STEP = "step"
+    SLEEP = "sleep"
+    SIGNAL = "signal"
+
+
+class Step(NamedTuple):
+    """A step as stored. Steps of completed jobs have no values."""
+
+    name: str
+    kind: StepKind
+    attempt: int
+    """The attempt that stored it, or that waits for it."""
+    started_at: datetime
+    stored_at: datetime | None
+    """None: a signal that has not come."""
+    until: datetime | None
+    """The end of a sleep, or of the wait for a signal. None: it has none."""
+    signal_id: str | None
+    value: bytes | None
+    """None of a sleep, and of a signal that did not come in time."""
+    size: int
+    is_due: bool = False
+    """Whether `until` has passed."""
+    signal: str = ""
+    """The name of the signal that came. Completed jobs do not keep it."""
 
     @property
-    def may_be_ready(self) -> bool:
-        """Whether it may be claimed at once. For a `run_at` the database's clock decides."""
-        return self.delay is None
-
-
-class Submitted(NamedTuple):
-    """The answer to a submit. `duplicate`: the job was there already and nothing was inserted."""
-
-    job_id: str
-    duplicate: bool
-    is_taken: bool = False
-    """Whether it was handed over to a worker with a free slot."""
-    is_replaced: bool = False
-    """Of a duplicate: whether the stored job now has the payload and options of this submit."""
-    submitted_at: datetime | None = None
-    """When the job was stored; of jobs of one statement, when the first was. None: not known. It is not
-    compared."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Submitted) and self[:-1] == other[:-1]
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash(self[:-1])
+    def stored_bytes(self) -> int:
+        """About how many bytes it adds to a message."""
+        return STEP_OVERHEAD_BYTES + len(self.name.encode()) + len(self.value or b"")
 
 
 class Claim(NamedTuple):

@@ -1,8 +1,11 @@
-"""Jobs, between messages and the domain. Requests are checked here: InvalidArgument names the field."""
+"""Progress, between messages and the domain.
+
+Jobs, between messages and the domain. Requests are checked here: InvalidArgument names the field.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -11,11 +14,49 @@ from pulse_server.base import bounds
 from pulse_server.base.bounds import WITHOUT_GROUP
 from pulse_server.base.errors import InvalidArgument
 from pulse_server.base.ids import new_id, parse_id, parse_new_id
-from pulse_server.domain.jobs import Attempt, Job, JobFilter, NewJob
-from pulse_server.domain.status import WAITING, JobStatus
-from pulse_server.domain.unique import OnConflict, Scope, check_unique
 from pulse_server.doors.boundary import duration, moment, timestamp
-from pulse_server.transport.grpc import convert_progress
+from pulse_server.jobs.new_jobs import NewJob, OnConflict, Scope, check_unique
+from pulse_server.jobs.rules import (
+    WAITING,
+    Attempt,
+    Claim,
+    Job,
+    JobFilter,
+    JobStatus,
+    Progress,
+    ProgressReport,
+    clean_report,
+)
+
+
+def reports(messages: Iterable[pb.ProgressReport], claims: Sequence[Claim]) -> dict[Claim, ProgressReport]:
+    """The reports by the claims that they name. One that names none is left out."""
+    return {
+        claims[message.index]: report(message) for message in messages if 0 <= message.index < len(claims)
+    }
+
+
+def report(message: pb.ProgressReport) -> ProgressReport:
+    return clean_report(
+        message.fraction if message.HasField("fraction") else None,
+        message.text,
+        message.cursor if message.HasField("cursor") else None,
+        message.number,
+    )
+
+
+def view(progress: Progress | None) -> pb.Progress | None:
+    if progress is None:
+        return None
+    return pb.Progress(
+        fraction=progress.fraction,
+        text=progress.text,
+        cursor=progress.cursor.encode(),
+        attempt=progress.attempt,
+        reported_at=timestamp(progress.reported_at),
+        since=timestamp(progress.since),
+        since_fraction=progress.since_fraction,
+    )
 
 
 class AttemptsOf(Protocol):
@@ -170,7 +211,7 @@ def job_view(job: Job) -> pb.JobView:
         unique_scope=job.unique_scope if job.unique_scope and _holds_its_key(job) else "",
         lane=job.lane or "",
         result=job.result,
-        progress=convert_progress.view(job.progress),
+        progress=view(job.progress),
         waiting=pb.Waiting(signal=job.waits_for or "") if _waits(job) else None,
         steps=job.steps,
         suspensions=job.suspensions,
@@ -210,3 +251,25 @@ def _attempt_view(attempt: Attempt) -> pb.Attempt:
         outcome=attempt.outcome.value,
         error=attempt.error,
     )
+
+
+def claims(worker_id: str) -> Callable[[pb.Claim], Claim]:
+    """Return a reader of the claims of one worker. Only the original contract may leave out the attempt."""
+    worker_id = bounds.check_worker_id(worker_id)
+
+    def read(claim: pb.Claim) -> Claim:
+        if claim.attempt < 1:
+            raise InvalidArgument("attempt", f"is {claim.attempt}: send the attempt of the assignment.")
+        return Claim(parse_id(claim.job_id), worker_id, claim.attempt, _optional_run(claim.run))
+
+    return read
+
+
+def _optional_run(run: int) -> int | None:
+    if run < 0:
+        raise InvalidArgument("run", f"is {run}: send the run of the assignment.")
+    return run or None
+
+
+def wire_claim(claim: Claim) -> pb.Claim:
+    return pb.Claim(job_id=claim.job_id, attempt=claim.attempt or 0, run=claim.run or 0)

@@ -18,41 +18,57 @@ from pulse_server.base.bounds import SNOOZED_TOO_OFTEN, SNOOZED_TOO_OFTEN_GROUP
 from pulse_server.base.errors import PulseError
 from pulse_server.database.connections import Connections, Database
 from pulse_server.database.statements import Rows, statements
-from pulse_server.domain.completions import Completions
-from pulse_server.domain.jobs import (
-    Cancellation,
-    Claim,
-    ClaimedJob,
-    Ended,
-    Job,
-    Level,
-    NewJob,
-    Reaped,
-    Submitted,
+from pulse_server.jobs import inserts
+from pulse_server.jobs import inserts as jobs_inserts
+from pulse_server.jobs.leases import (
+    DatabaseTime,
+    ReapPolicy,
+    RowLocks,
+    claim_across_topics,
+    claim_in_topic,
+    complete_jobs,
+    reap,
+    with_steps,
 )
-from pulse_server.domain.leases import NO_PROGRESS, ExtendedLeases, StoredProgress, rest_of_canceled
-from pulse_server.domain.progress import ProgressReport
-from pulse_server.domain.promotions import Promotion, Turn
-from pulse_server.domain.reports import FailureReport, SnoozeReport
-from pulse_server.domain.slots import Slots, Taker
-from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
-from pulse_server.domain.undo import Restored
-from pulse_server.domain.unique import Scope
-from pulse_server.postgres import handovers, inserts, unique_jobs
-from pulse_server.postgres.claimed_steps import with_steps
-from pulse_server.postgres.claiming import claim_across_topics, claim_in_topic
-from pulse_server.postgres.completing import DatabaseTime, complete_jobs
-from pulse_server.postgres.job_reads import PostgresJobReads
-from pulse_server.postgres.lease_checks import ReapPolicy, reap
-from pulse_server.postgres.progress import progress_column, progress_from_json
-from pulse_server.postgres.row_locks import RowLocks
-from pulse_server.postgres.rows import (
+from pulse_server.jobs.new_jobs import NewJob, Scope, Submitted
+from pulse_server.jobs.reads import (
+    PostgresJobReads,
     cancellation_from_row,
     claim_columns,
     ended_from_rows,
     in_lock_order,
     job_from_row,
     levels_from_rows,
+    progress_column,
+    progress_from_json,
+)
+from pulse_server.jobs.reports import (
+    NO_PROGRESS,
+    Completions,
+    ExtendedLeases,
+    FailureReport,
+    Promotion,
+    Restored,
+    Slots,
+    SnoozeReport,
+    StoredProgress,
+    Taker,
+    Turn,
+    rest_of_canceled,
+)
+from pulse_server.jobs.rules import (
+    LIVE,
+    REDRIVABLE,
+    TERMINAL,
+    Cancellation,
+    Claim,
+    ClaimedJob,
+    Ended,
+    Job,
+    JobStatus,
+    Level,
+    ProgressReport,
+    Reaped,
 )
 
 # ---------------------------------------------------------------- leases
@@ -147,7 +163,7 @@ class PostgresJobRepo(PostgresJobReads):
 
         If another job holds the key, the answer is a duplicate with the id of that job.
         """
-        return await unique_jobs.insert_unique(self._database.hot, "insert_rich_jobs", jobs)
+        return await jobs_inserts.insert_unique(self._database.hot, "insert_rich_jobs", jobs)
 
     async def hand_over_jobs(
         self,
@@ -161,7 +177,7 @@ class PostgresJobRepo(PostgresJobReads):
         Answers as insert_jobs, and also names the leased jobs. With `levels`, only ready jobs at
         these levels can come first.
         """
-        return await handovers.hand_over(self._database.hot, "hand_over_jobs", jobs, takers, lease, levels)
+        return await jobs_inserts.hand_over(self._database.hot, "hand_over_jobs", jobs, takers, lease, levels)
 
     async def claim_batch(
         self,
@@ -347,7 +363,7 @@ class PostgresJobRepo(PostgresJobReads):
         send = partial(self._rows.fetch, self._database.operators, "retry_jobs")
         wanted = list(statuses)
         rest = rest_of_canceled(self._reaping.grace)
-        rows = await unique_jobs.without_held(
+        rows = await jobs_inserts.without_held(
             send, self.unique_holders, job_ids, attempts, wanted, fresh, rest, at_once, action
         )
         return [job_from_row(row) for row in rows]
@@ -376,7 +392,7 @@ class PostgresJobRepo(PostgresJobReads):
         """
         send = partial(self._rows.fetch, self._database.operators, "undo_jobs")
         holders = partial(self.unique_holders, scopes=list(Scope))
-        rows = await unique_jobs.without_held(send, holders, job_ids, action)
+        rows = await jobs_inserts.without_held(send, holders, job_ids, action)
         return [Restored(job_from_row(row), JobStatus(row["status_before"])) for row in rows]
 
     async def delete_jobs(
