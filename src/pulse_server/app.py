@@ -36,7 +36,6 @@ from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.postgres.topic_settings import PostgresTopicSettings
-from pulse_server.postgres.wakeups import NoWakeupLine, wakeup_line
 from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from pulse_server.reads.audit import Audit
 from pulse_server.reads.awaiting import LOOK, LOOK_WITHOUT_LINE, AwaitedJobs
@@ -84,7 +83,8 @@ from pulse_server.transport.grpc.workflows import WorkflowRpcs
 from pulse_server.upkeep.arrivals import ArrivalQueries, Arrivals
 from pulse_server.upkeep.lease_keeping import LeaseKeeping
 from pulse_server.upkeep.retention import ExpiredJobs, Retention
-from pulse_server.watchers import Watchers
+from pulse_server.wakeups.line import NoWakeupLine, wakeup_line
+from pulse_server.wakeups.watchers import Watchers
 
 # Delay between the first rounds of the loops. Most loops run about every second. Staggered, they
 # share one or two connections; together, each would open its own connection. The first statements

@@ -20,7 +20,7 @@ from pulse_server.dispatch.publisher import Publisher
 from pulse_server.jobs.rules import Job, JobFilter
 from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.service.dispatch import Gate
-from pulse_server.watchers import Watchers
+from pulse_server.wakeups.watchers import Watchers
 from tests.dispatch.fake_claims import FakeClaims
 from tests.fakes.dispatch import FakeSwitches, RecordingRoster
 from tests.fakes.limits import FakeLimits

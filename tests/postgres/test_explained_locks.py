@@ -12,10 +12,10 @@ from pulse_server.database.connections import Database
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.job_facts import Explanation
 from pulse_server.domain.workers import ConnectedWorker
-from pulse_server.postgres.wakeups import NoWakeupLine
 from pulse_server.reads.explanations import Explanations
 from pulse_server.reads.servers import Servers
 from pulse_server.settings import Settings
+from pulse_server.wakeups.line import NoWakeupLine
 from tests.eventually import eventually
 from tests.fakes.store import LEASE, Store, a_job
 from tests.postgres.interface import complete, enqueue

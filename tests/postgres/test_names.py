@@ -17,7 +17,6 @@ from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.postgres.topic_settings import PostgresTopicSettings
-from pulse_server.postgres.wakeups import NoWakeupLine, PostgresWakeupLine
 from pulse_server.reads import run_times
 from pulse_server.reads.attention import Attention
 from pulse_server.reads.awaiting import AwaitedJobs
@@ -30,7 +29,8 @@ from pulse_server.reads.topics import Topics
 from pulse_server.reads.vitals import VitalsQueries
 from pulse_server.upkeep.arrivals import ArrivalQueries
 from pulse_server.upkeep.retention import ExpiredJobs
-from pulse_server.wakeups import WakeupLine
+from pulse_server.wakeups.line import NoWakeupLine, PostgresWakeupLine
+from pulse_server.wakeups.watchers import WakeupLine
 from tests.fakes.wakeups import FakeWakeupLine
 from tests.postgres import sql_files
 from tests.rows import each_row

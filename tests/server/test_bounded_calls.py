@@ -12,8 +12,8 @@ from pulse_server.database.connections import Connections, Database
 from pulse_server.database.connector import Connector
 from pulse_server.database.rights import wait_until_reachable
 from pulse_server.database.schema import _LOCK_KEY, apply_migrations, migration_status, require_current_schema
-from pulse_server.postgres.wakeups import PostgresWakeupLine
-from pulse_server.wakeups import Wakeup
+from pulse_server.wakeups.line import PostgresWakeupLine
+from pulse_server.wakeups.watchers import Wakeup
 from tests.eventually import PATIENCE_SECONDS
 from tests.server.outage_postgres import CAN_FREEZE, OutagePostgres
 
@@ -39,8 +39,8 @@ def dsn(server: OutagePostgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
         "pulse_server.database.connector.CONNECT_TIMEOUT",
         "pulse_server.database.connections.READ_TIMEOUT",
         "pulse_server.database.connections.READY_TIMEOUT",
-        "pulse_server.postgres.wakeups.LISTEN_CHECK",
-        "pulse_server.postgres.wakeups.LISTEN_RETRY",
+        "pulse_server.wakeups.line.LISTEN_CHECK",
+        "pulse_server.wakeups.line.LISTEN_RETRY",
     )
     for name in bounds:
         monkeypatch.setattr(name, HALF_A_SECOND)

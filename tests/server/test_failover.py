@@ -30,8 +30,8 @@ pytestmark = pytest.mark.skipif(not CAN_FREEZE, reason="finds the server's proce
 QUICK = {
     "pulse_server.base.tuning.STATEMENT_TIMEOUT": timedelta(seconds=1),
     "pulse_server.database.connector.HOST_TIMEOUT": timedelta(seconds=0.5),
-    "pulse_server.postgres.wakeups.LISTEN_RETRY": timedelta(seconds=0.1),
-    "pulse_server.postgres.wakeups.LISTEN_CHECK": timedelta(seconds=0.2),
+    "pulse_server.wakeups.line.LISTEN_RETRY": timedelta(seconds=0.1),
+    "pulse_server.wakeups.line.LISTEN_CHECK": timedelta(seconds=0.2),
 }
 LINES = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulsed wakeups'"
 WAITING = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"

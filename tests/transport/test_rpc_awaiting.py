@@ -10,7 +10,7 @@ from pulse_server.database.connections import Connections
 from pulse_server.database.statements import statements
 from pulse_server.reads import awaiting
 from pulse_server.reads.awaiting import AwaitedJobs
-from pulse_server.wakeups import Wakeup
+from pulse_server.wakeups.watchers import Wakeup
 from tests.eventually import eventually
 from tests.transport.awaiting_caller import UNKNOWN, awaited, complete, settled
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test

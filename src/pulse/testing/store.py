@@ -37,8 +37,8 @@ from pulse_server.database.connections import Database
 from pulse_server.database.schema import apply_migrations
 from pulse_server.database.urls import BadConnectionString, DatabaseUrl, read_database_url
 from pulse_server.dispatch.sessions import Session
-from pulse_server.postgres.wakeups import NoWakeupLine
 from pulse_server.settings import Settings
+from pulse_server.wakeups.line import NoWakeupLine
 
 if TYPE_CHECKING:
     from pulse_server.app import App

@@ -22,7 +22,7 @@ from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.sessions import Session
 from pulse_server.jobs.new_jobs import NewJob, Submitted
 from pulse_server.jobs.rules import Claim
-from pulse_server.wakeups import Wakeup, WakeupLine
+from pulse_server.wakeups.watchers import Wakeup, WakeupLine
 
 # Rows per claim statement. From 500 to 1,000 a drain still gained 5%; a larger batch would only make its
 # first job wait for the last, 19 µs for each row.

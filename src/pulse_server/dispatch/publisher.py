@@ -17,15 +17,6 @@ from pulse_server.base.bounds import SNOOZED_TOO_OFTEN
 from pulse_server.base.errors import PulseError
 from pulse_server.base.metrics import Counter, Metrics
 from pulse_server.dispatch.roster import Roster
-from pulse_server.domain.transitions import (
-    of_change,
-    of_claim,
-    of_new,
-    of_progress,
-    of_reap,
-    of_start,
-    of_wait,
-)
 from pulse_server.jobs.new_jobs import NewJob, Submitted, inserted_and_taken, kinds, topics_of
 from pulse_server.jobs.reports import (
     Arrival,
@@ -38,8 +29,18 @@ from pulse_server.jobs.reports import (
 )
 from pulse_server.jobs.rules import Cancellation, Claim, ClaimedJob, Ended, Job, JobStatus, Level, Reaped
 from pulse_server.telemetry.tracing import ClaimSpans
-from pulse_server.wakeups import Wakeup, WakeupLine
-from pulse_server.watchers import Watchers
+from pulse_server.wakeups.watchers import (
+    Wakeup,
+    WakeupLine,
+    Watchers,
+    of_change,
+    of_claim,
+    of_new,
+    of_progress,
+    of_reap,
+    of_start,
+    of_wait,
+)
 
 _topic = attrgetter("topic")
 

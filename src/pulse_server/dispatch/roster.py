@@ -16,7 +16,7 @@ from pulse_server.dispatch.sessions import Holders, Session
 from pulse_server.domain.dispatch import DispatchState
 from pulse_server.domain.workers import ConnectedWorker
 from pulse_server.jobs.rules import Claim, ClaimedJob, Level
-from pulse_server.wakeups import Wakeup, WakeupLine
+from pulse_server.wakeups.watchers import Wakeup, WakeupLine
 
 # Few jobs are spread over the workers, one each. Very fast handlers are an exception: a message per
 # job would cost more than running all jobs. Jobs that take this long together go to one worker

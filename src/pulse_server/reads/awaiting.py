@@ -21,11 +21,9 @@ from pulse_server.base.loops import Loop, lease_clock
 from pulse_server.base.sharing import Budget
 from pulse_server.database.connections import Database
 from pulse_server.database.statements import statements
-from pulse_server.domain.transitions import Transition
 from pulse_server.jobs.reads import job_from_row
 from pulse_server.jobs.rules import TERMINAL, Job
-from pulse_server.wakeups import Wakeup, WakeupLine
-from pulse_server.watchers import Watchers
+from pulse_server.wakeups.watchers import Transition, Wakeup, WakeupLine, Watchers
 
 # Awaited jobs of one server, about 300 bytes each, and of one caller.
 MOST_AWAITED = 400_000

@@ -17,7 +17,7 @@ from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.dispatch import DispatchState
 from pulse_server.domain.workers import QUIET, RUNNING, STOPPING, ConnectedWorker
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
-from pulse_server.wakeups import Wakeup
+from pulse_server.wakeups.watchers import Wakeup
 
 # How long another server may keep claiming without result; a claim itself sees the switch at once.
 GATE_INTERVAL = timedelta(seconds=1)

@@ -34,7 +34,7 @@ from pulse_server.domain.topic_settings import (
 )
 from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.topic_settings import PostgresTopicSettings
-from pulse_server.wakeups import Wakeup
+from pulse_server.wakeups.watchers import Wakeup
 
 # A change is announced to the other servers; behind a pooler this is how long they take to read it.
 SETTINGS_INTERVAL = timedelta(seconds=2)

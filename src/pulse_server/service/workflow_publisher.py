@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from pulse_server.base.metrics import Metrics
 from pulse_server.dispatch.roster import Roster
-from pulse_server.domain.transitions import of_new, transition
 from pulse_server.jobs.new_jobs import NewJob
 from pulse_server.jobs.rules import JobStatus, Level
-from pulse_server.watchers import Watchers
+from pulse_server.wakeups.watchers import Watchers, of_new, transition
 
 
 class WorkflowPublisher:

@@ -11,7 +11,6 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base import tuning
 from pulse_server.base.metrics import Latency
 from pulse_server.domain.job_facts import Explanation
-from pulse_server.domain.transitions import Transition
 from pulse_server.domain.workers import WorkerState
 from pulse_server.doors.boundary import timestamp
 from pulse_server.jobs import messages
@@ -21,6 +20,7 @@ from pulse_server.reads.findings import Finding
 from pulse_server.reads.statistics import MinuteReport, Span
 from pulse_server.reads.topics import Rates, TopicDepth, TopicLatencies, TopicRates
 from pulse_server.reads.workers import WorkerReport
+from pulse_server.wakeups.watchers import Transition
 
 
 def topic_view(

@@ -1,4 +1,8 @@
-"""Watchers: clients that follow jobs through the transitions that any server commits.
+"""Transitions: changes of jobs' statuses, for watchers. They are made right after a commit.
+
+What servers send each other. Messages may be lost: polling finds the same work.
+
+Watchers: clients that follow jobs through the transitions that any server commits.
 
 Without watchers there is no cost. With one, the servers send their transitions over the wake-up
 line. A transition that does not fit is dropped and counted: a watcher must never slow the queue
@@ -9,15 +13,193 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
-from typing import Protocol
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import NamedTuple, Protocol
 
+from pulse_server.base.bounds import LEASE_EXPIRED, TIME_LIMIT_EXCEEDED
 from pulse_server.base.loops import Loop, lease_clock
-from pulse_server.domain.transitions import Transition, in_order
-from pulse_server.jobs.rules import TERMINAL
-from pulse_server.wakeups import Wakeup, WakeupLine
+from pulse_server.jobs.reports import StoredProgress
+from pulse_server.jobs.rules import (
+    LEGAL_TRANSITIONS,
+    TERMINAL,
+    Claim,
+    ClaimedJob,
+    Ended,
+    Job,
+    JobStatus,
+    Level,
+    Progress,
+    Reaped,
+)
+
+TRANSITION_ERROR_CHARACTERS = 120
+
+
+class Transition(NamedTuple):
+    job_id: str
+    topic: str
+    status: JobStatus
+    attempt: int
+    worker_id: str | None
+    error: str
+    """Its first line, cut."""
+    at: datetime
+    progress: Progress | None = None
+    """Set: the job runs as before, and its handler has reported this."""
+
+
+def transition(
+    job_id: str,
+    topic: str,
+    status: JobStatus,
+    attempt: int | None = None,
+    worker_id: str | None = None,
+    error: str = "",
+) -> Transition:
+    """A transition that was committed just now."""
+    if error:
+        error = error.partition("\n")[0][:TRANSITION_ERROR_CHARACTERS]
+    return Transition(job_id, topic, status, attempt or 0, worker_id, error, datetime.now(UTC))
+
+
+def of_new(job_id: str, topic: str) -> Transition:
+    return transition(job_id, topic, JobStatus.PENDING)
+
+
+def of_start(job: ClaimedJob) -> Transition:
+    return transition(job.id, job.topic, JobStatus.RUNNING, job.attempt, job.worker_id)
+
+
+def of_claim(claim: Claim, topic: str, status: JobStatus, error: str = "") -> Transition:
+    return transition(claim.job_id, topic, status, claim.attempt, claim.worker_id, error)
+
+
+def of_wait(claim: Claim, ended: Ended, last_error: str) -> Transition:
+    """A handler asked to wait. The error is set if the job may not wait any more."""
+    error = last_error if ended.status is JobStatus.DEAD_LETTERED else ""
+    return of_claim(claim, ended.topic, ended.status, error)
+
+
+def of_reap(reaped: Reaped) -> Transition:
+    error = TIME_LIMIT_EXCEEDED if reaped.timed_out else LEASE_EXPIRED
+    return of_claim(reaped.claim, reaped.topic, reaped.status, error)
+
+
+def of_progress(stored: StoredProgress) -> Transition:
+    claim = stored.claim
+    change = transition(claim.job_id, stored.topic, JobStatus.RUNNING, claim.attempt, claim.worker_id)
+    return change._replace(progress=stored.progress)
+
+
+def of_change(job: Job, reason: str = "") -> Transition:
+    return transition(job.id, job.topic, job.status, job.attempts, error=reason)
+
+
+def in_order(transitions: Iterable[Transition]) -> list[Transition]:
+    """The same transitions, with the transitions of each job in the order of its life.
+
+    Transitions of one server arrive in order. But a job may be submitted to one server, claimed by
+    another and reported to a third. Where the order of arrival is impossible, attempts and statuses
+    show the true order.
+    """
+    ordered = list(transitions)
+    places: dict[str, list[int]] = {}
+    for place, transition in enumerate(ordered):
+        places.setdefault(transition.job_id, []).append(place)
+    for own in places.values():
+        life = [ordered[place] for place in own]
+        if not _is_possible(life):
+            for place, transition in zip(own, sorted(life, key=_step), strict=True):
+                ordered[place] = transition
+    return ordered
+
+
+def _is_possible(life: Sequence[Transition]) -> bool:
+    return all(
+        _is_progress(earlier, later)
+        or (
+            later.status in LEGAL_TRANSITIONS[earlier.status]
+            and later.attempt >= _next_attempt(earlier, later)
+        )
+        for earlier, later in pairwise(life)
+    )
+
+
+def _is_progress(earlier: Transition, later: Transition) -> bool:
+    return (
+        later.progress is not None
+        and earlier.status is JobStatus.RUNNING
+        and earlier.attempt == later.attempt
+    )
+
+
+def _next_attempt(earlier: Transition, later: Transition) -> int:
+    # A released job repeats its attempt after RETRYING. A cancel then names the attempt before.
+    is_claimed = earlier.status is JobStatus.PENDING and later.status is JobStatus.RUNNING
+    was_given_back = earlier.status is JobStatus.RETRYING and later.status is JobStatus.CANCELED
+    return earlier.attempt + is_claimed - was_given_back
+
+
+def _step(transition: Transition) -> tuple[int, int]:
+    """How far a job is in its life: its attempt, then the phase before, in or after the run."""
+    match transition.status:
+        case JobStatus.PENDING:
+            step = 0 if transition.attempt == 0 else 3  # submitted, or redriven after that attempt
+        case JobStatus.RUNNING:
+            step = 1
+        case _:
+            step = 2
+    return transition.attempt, step
+
+
+@dataclass(frozen=True, slots=True)
+class Wakeup:
+    """A message between servers."""
+
+    topics: frozenset[str] | None = frozenset()
+    """Topics with new ready jobs. None: look everywhere."""
+    ended: tuple[Claim, ...] = ()
+    """Claims that ended without a report of their worker."""
+    lapsed: tuple[Claim, ...] = ()
+    """Claims that ended because their leases expired."""
+    claims_unknown: bool = False
+    """Claims may have ended without a message: look up all held claims."""
+    gate_changed: bool = False
+    """Dispatch, a topic or a worker was paused or resumed."""
+    settings_changed: bool = False
+    """The settings of a topic were set or declared."""
+    watching: bool = False
+    """The sender has watchers: send it transitions."""
+    awaiting: bool = False
+    """The sender has clients that wait for jobs: send it transitions that finish one."""
+    asking: bool = False
+    """The sender has just started: remind it of watchers and of clients that wait for jobs."""
+    transitions: tuple[Transition, ...] = ()
+    missed: int = 0
+    """Transitions that did not fit."""
+    watching_progress: bool = False
+    """The sender has watchers of progress: send it progress too."""
+    progress: tuple[Transition, ...] = ()
+    """Transitions with progress. Those over the size limit are dropped: newer ones follow."""
+    levels: tuple[Level, ...] = ()
+    """The known levels of the new jobs. A topic without a level: look at the whole topic."""
+
+
+class WakeupLine(Protocol):
+    """PostgresWakeupLine, or behind a transaction pooler NoWakeupLine."""
+
+    def announce(self, wakeup: Wakeup) -> None:
+        """Notify the other servers soon. Never waits, never fails."""
+        ...
+
+    def listen(self, heard: Callable[[Wakeup], None]) -> None:
+        """Register a callback for each wake-up of another server."""
+        ...
+
 
 # Other servers send transitions for this long after the last reminder that a server has watchers.
 WATCH_REMINDER = timedelta(seconds=5)
