@@ -18,8 +18,11 @@ from pulse_server.database.connections import Database
 from pulse_server.database.rights import through_outages
 from pulse_server.dispatch.claims import Claims, Reconciler
 from pulse_server.dispatch.hub import Hub
-from pulse_server.dispatch.publisher import Publisher
+from pulse_server.dispatch.publisher import Publisher, claim_spans
 from pulse_server.dispatch.roster import Roster
+from pulse_server.dispatch.rpcs import DispatchRpcs
+from pulse_server.dispatch.service import GATE_INTERVAL, Dispatch, Gate
+from pulse_server.dispatch.store import PostgresDispatchRepo
 from pulse_server.domain.topic_settings import Grace, kept_by_status
 from pulse_server.doors.addresses import access_of
 from pulse_server.doors.admission import Responses, interceptors
@@ -31,7 +34,6 @@ from pulse_server.failpoints import with_failpoints
 from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.observation import Observation
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
-from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.steps import PostgresStepRepo
@@ -45,7 +47,6 @@ from pulse_server.reads.exports import Exports
 from pulse_server.reads.searches import Searches
 from pulse_server.reads.servers import SERVERS_INTERVAL, Servers, name_of_process, sparing_of
 from pulse_server.reads.statistics import STATISTICS_INTERVAL, Minutes, Statistics
-from pulse_server.service.dispatch import GATE_INTERVAL, Dispatch, Gate
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.limit_sweep import LimitSweep
 from pulse_server.service.limits import LimitsOfTopics
@@ -65,10 +66,8 @@ from pulse_server.service.unserved_topics import UnservedTopics
 from pulse_server.service.workflow_publisher import WorkflowPublisher
 from pulse_server.service.workflows import Workflows
 from pulse_server.settings import Settings
-from pulse_server.telemetry.tracing import claim_spans
 from pulse_server.transport.grpc.audit import AuditRpcs
 from pulse_server.transport.grpc.awaiting import AwaitingRpcs
-from pulse_server.transport.grpc.dispatch import DispatchRpcs
 from pulse_server.transport.grpc.exports import ExportRpcs
 from pulse_server.transport.grpc.jobs import JobRpcs
 from pulse_server.transport.grpc.overview import OverviewRpcs

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from pulse import failpoints
 from pulse_server.base.errors import Unavailable
+from pulse_server.dispatch.store import PostgresDispatchRepo as Switches
 from pulse_server.jobs.store import PostgresJobRepo as Jobs
-from pulse_server.postgres.dispatch import PostgresDispatchRepo as Switches
 from pulse_server.postgres.limits import PostgresLimitRepo as Limits
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.steps import PostgresStepRepo as Steps

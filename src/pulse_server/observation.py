@@ -13,6 +13,7 @@ from pulse_server.base.metrics import Labels, Metrics
 from pulse_server.database.connections import Database
 from pulse_server.database.schema import require_usable_schema
 from pulse_server.dispatch.roster import Roster
+from pulse_server.dispatch.service import Gate
 from pulse_server.doors.http import METRICS_PATH, HttpServer, ProcessPages, Readiness, behind_login
 from pulse_server.doors.tls import Certificates
 from pulse_server.postgres.limits import PostgresLimitRepo
@@ -23,7 +24,6 @@ from pulse_server.reads.servers import Servers
 from pulse_server.reads.space import Space
 from pulse_server.reads.topics import Topics
 from pulse_server.reads.vitals import Vitals, VitalsQueries
-from pulse_server.service.dispatch import Gate
 from pulse_server.settings import Settings
 from pulse_server.transport.grpc.health import Health
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pulse_server.dispatch.backlog import SESSION_BYTES
+from pulse_server.dispatch.workers import SESSION_BYTES
 from pulse_server.jobs.rules import Claim, ClaimedJob
 from tests.dispatch.fake_claims import FakeClaims
 from tests.dispatch.hub_under_test import a_hub, a_session, job_ids, next_delivery, running

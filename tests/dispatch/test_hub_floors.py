@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pulse_server.dispatch.claim_slots import LONGEST_REST_SECONDS, ClaimSlot, Look
+from pulse_server.dispatch.hub import LONGEST_REST_SECONDS, ClaimSlot, Look
 from pulse_server.jobs.rules import Claim, Level
 from pulse_server.wakeups.watchers import Wakeup
 from tests.dispatch.fake_claims import FakeClaims

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pulse_server.base.errors import Unavailable
-from pulse_server.dispatch.claim_slots import ClaimSlot
+from pulse_server.dispatch.hub import ClaimSlot
 from pulse_server.jobs.new_jobs import Submitted
 from pulse_server.jobs.rules import Claim
 from tests.dispatch.fake_claims import FakeClaims

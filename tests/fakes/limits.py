@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
-from pulse_server.domain.limits import LimitedClaims, Limits, Repaired
+from pulse_server.dispatch.rules import LimitedClaims
+from pulse_server.domain.limits import Limits, Repaired
 from pulse_server.jobs.reports import Slots
 
 

@@ -17,9 +17,9 @@ from pulse_server.database.connections import Database
 from pulse_server.dispatch.claims import Claims, Reconciler, SparedWorkers
 from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.publisher import Publisher
+from pulse_server.dispatch.service import Gate
 from pulse_server.jobs.rules import Job, JobFilter
 from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.service.dispatch import Gate
 from pulse_server.wakeups.watchers import Watchers
 from tests.dispatch.fake_claims import FakeClaims
 from tests.fakes.dispatch import FakeSwitches, RecordingRoster

@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from pulse_server.base.tuning import SAMPLE_REST
-from pulse_server.dispatch.claim_slots import LONGEST_REST_SECONDS
+from pulse_server.dispatch.hub import LONGEST_REST_SECONDS
 from tests.faults.changes import CLAIMS, LimitEvent
 from tests.faults.disturbances import SLOW, STALL, Span
 from tests.faults.spans import FOR_EVER, LONG_AGO, SECOND, Spans, where_full

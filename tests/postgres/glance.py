@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from pulse_server.database.connections import Database
-from pulse_server.domain.workers import ConnectedWorker
+from pulse_server.dispatch.rules import ConnectedWorker
 from pulse_server.reads.servers import Servers
 from pulse_server.reads.statistics import Minutes
 from pulse_server.reads.topics import Topics

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pulse_server.domain.limits import LimitedClaims
+from pulse_server.dispatch.rules import LimitedClaims
 from pulse_server.jobs.new_jobs import NewJob
 from pulse_server.jobs.rules import Claim
 from pulse_server.postgres.limits import PostgresLimitRepo

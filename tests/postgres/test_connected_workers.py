@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from pulse_server.base import tuning
-from pulse_server.domain.workers import ConnectedWorker, WorkerFacts
+from pulse_server.dispatch.rules import ConnectedWorker, WorkerFacts
 from pulse_server.reads.servers import workers_from_json, workers_to_json
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -13,7 +13,7 @@ from pathlib import Path
 from pulse_server.database.connections import Database
 from pulse_server.database.statements import statements, with_fragments
 from pulse_server.dispatch.roster import Roster
-from pulse_server.domain.workers import ConnectedWorker
+from pulse_server.dispatch.rules import ConnectedWorker
 from pulse_server.reads.explanations import Explanations
 from pulse_server.reads.servers import Servers
 from pulse_server.settings import Settings

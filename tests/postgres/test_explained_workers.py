@@ -10,9 +10,8 @@ import pytest
 
 from pulse_server.database.connections import Database
 from pulse_server.dispatch.roster import Roster
-from pulse_server.domain.dispatch import DispatchState
+from pulse_server.dispatch.rules import FROZEN, QUIET, ConnectedWorker, DispatchState, WorkerState
 from pulse_server.domain.job_facts import Explanation
-from pulse_server.domain.workers import FROZEN, QUIET, ConnectedWorker, WorkerState
 from pulse_server.reads import explanations
 from pulse_server.reads.explanations import Explanations
 from pulse_server.reads.servers import Servers

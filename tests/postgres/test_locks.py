@@ -20,8 +20,8 @@ from pulse_server.database.audit import Action, under_way
 from pulse_server.database.connections import Database
 from pulse_server.database.schema import known_functions
 from pulse_server.database.statements import Fetch, Rows, statements
+from pulse_server.dispatch.store import PostgresDispatchRepo
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
-from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.topic_settings import PostgresTopicSettings

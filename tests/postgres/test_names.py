@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from pulse_server.database import statements as database_statements
 from pulse_server.database.statements import statements
+from pulse_server.dispatch.store import PostgresDispatchRepo
 from pulse_server.jobs.leases import PostgresLeaseCheckRepo
 from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
-from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.postgres.topic_settings import PostgresTopicSettings

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from pulse_server.base.ids import new_id
 from pulse_server.base.metrics import Buckets
-from pulse_server.domain.workers import ConnectedWorker
+from pulse_server.dispatch.rules import ConnectedWorker
 from pulse_server.jobs.rules import JobStatus
 from pulse_server.reads.servers import Server
 from pulse_server.reads.statistics import ALL_TOPICS, Counts, Minute, TopicActivity

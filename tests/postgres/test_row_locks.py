@@ -11,11 +11,11 @@ import pytest
 
 from pulse_server.base.errors import ScheduleNotFound, Unavailable
 from pulse_server.database.connections import Database
+from pulse_server.dispatch.store import PostgresDispatchRepo
 from pulse_server.jobs.leases import LOCK_REMEMBERED, RowLocks
 from pulse_server.jobs.new_jobs import Submitted
 from pulse_server.jobs.reports import Taker
 from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.service.schedules import Schedules
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.replica import Replica

@@ -10,7 +10,7 @@ import pytest
 from pulse_server.base import tuning
 from pulse_server.base.errors import Unavailable
 from pulse_server.base.sharing import TOPICS_SAMPLE_AGE
-from pulse_server.domain.workers import ConnectedWorker
+from pulse_server.dispatch.rules import ConnectedWorker
 from pulse_server.reads.servers import SERVER_FORGOTTEN_AFTER, SERVER_SILENT_ROUNDS
 from pulse_server.reads.topics import TopicDepth
 from tests.calls import Calls

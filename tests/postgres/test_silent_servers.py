@@ -10,7 +10,7 @@ import pytest
 
 from pulse_server.base.ids import new_id
 from pulse_server.database.connections import Database
-from pulse_server.domain.workers import ConnectedWorker
+from pulse_server.dispatch.rules import ConnectedWorker
 from pulse_server.reads.servers import Servers as Recording
 from pulse_server.reads.servers import Sparing
 from tests.fakes.store import Store, a_job

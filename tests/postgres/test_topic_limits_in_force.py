@@ -16,9 +16,9 @@ from pulse.topic_settings import Entries, Rate
 from pulse_server.base.errors import InvalidArgument, LimitsPending
 from pulse_server.database.connections import Database
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.workers import ConnectedWorker
+from pulse_server.dispatch.rules import ConnectedWorker
+from pulse_server.dispatch.store import PostgresDispatchRepo
 from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.topic_settings import PostgresTopicSettings
 from pulse_server.reads.servers import Servers

@@ -9,8 +9,8 @@ import pytest
 
 from pulse_server.base.ids import new_id
 from pulse_server.database.connections import Database
-from pulse_server.domain.workers import ConnectedWorker
-from pulse_server.postgres.dispatch import PostgresDispatchRepo
+from pulse_server.dispatch.rules import ConnectedWorker
+from pulse_server.dispatch.store import PostgresDispatchRepo
 from pulse_server.upkeep.retention import ExpiredJobs
 from tests.postgres.glance import servers_on
 from tests.postgres.sessions import Connection

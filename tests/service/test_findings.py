@@ -6,9 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pulse_server.domain.dispatch import Pause
+from pulse_server.dispatch.rules import ConnectedWorker, Pause, WorkerFacts
 from pulse_server.domain.limits import Limits
-from pulse_server.domain.workers import ConnectedWorker, WorkerFacts
 from pulse_server.reads.findings import (
     ENOUGH_ATTEMPTS,
     FLOOD_JOBS,

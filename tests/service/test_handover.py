@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pulse_server.base.errors import Unavailable
-from pulse_server.dispatch.claim_slots import ClaimSlot
-from pulse_server.dispatch.sessions import Session
+from pulse_server.dispatch.hub import ClaimSlot
+from pulse_server.dispatch.workers import Session
 from pulse_server.jobs.new_jobs import NewJob, Submitted
 from pulse_server.jobs.rules import JobStatus
 from pulse_server.service.submissions import Submissions

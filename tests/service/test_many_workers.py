@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from pulse_server.dispatch.backlog import Backlog
-from pulse_server.dispatch.claim_slots import ClaimSlot
-from pulse_server.dispatch.sessions import Session
+from pulse_server.dispatch.hub import ClaimSlot
+from pulse_server.dispatch.workers import Backlog, Session
 from pulse_server.jobs.reports import Slots
 from pulse_server.jobs.rules import Claim, ClaimedJob
 from pulse_server.service.submissions import Submissions

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base.ids import new_id
-from pulse_server.dispatch.sessions import Delivery
+from pulse_server.dispatch.workers import Delivery
 from pulse_server.domain.topic_settings import Runs
 from pulse_server.jobs.rules import Claim, ClaimedJob, Progress, Step, StepKind
 from pulse_server.service.topic_settings import TopicRules

@@ -247,7 +247,7 @@ async def test_pause_is_answered_while_the_server_cannot_read_the_switches(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A session has locked a table that the gate reads. The pause is made; the gate follows later."""
-    monkeypatch.setattr("pulse_server.service.dispatch.CATCH_UP", timedelta(milliseconds=100))
+    monkeypatch.setattr("pulse_server.dispatch.service.CATCH_UP", timedelta(milliseconds=100))
     other = server.table.connection.another()
     async with other.transaction():
         await other.execute("LOCK TABLE pulse.limit_policies IN ACCESS EXCLUSIVE MODE")

@@ -9,9 +9,8 @@ import pytest
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.access.users import Role, User
 from pulse_server.base.errors import Unavailable
-from pulse_server.dispatch.backlog import Backlog
 from pulse_server.dispatch.roster import Roster
-from pulse_server.dispatch.sessions import Session
+from pulse_server.dispatch.workers import Backlog, Session
 from pulse_server.service.unserved_topics import MOST_NOTES, Note, UnservedTopics
 from tests.fakes.wakeups import FakeWakeupLine
 from tests.rows import each_row

@@ -24,7 +24,7 @@ from pulse_server.base.errors import InvalidArgument
 from pulse_server.base.ids import parse_id
 from pulse_server.base.sharing import unsampled
 from pulse_server.database.statements import with_fragments
-from pulse_server.dispatch.sessions import Session
+from pulse_server.dispatch.workers import Session
 from pulse_server.doors.boundary import SERVICE
 from pulse_server.jobs import messages
 from pulse_server.jobs.leases import claimed_jobs, with_steps

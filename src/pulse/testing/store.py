@@ -36,7 +36,7 @@ from pulse_server.base.errors import PulseError as ServerError
 from pulse_server.database.connections import Database
 from pulse_server.database.schema import apply_migrations
 from pulse_server.database.urls import BadConnectionString, DatabaseUrl, read_database_url
-from pulse_server.dispatch.sessions import Session
+from pulse_server.dispatch.workers import Session
 from pulse_server.settings import Settings
 from pulse_server.wakeups.line import NoWakeupLine
 

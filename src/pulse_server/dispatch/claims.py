@@ -13,12 +13,12 @@ from pulse_server.base.errors import PulseError
 from pulse_server.base.loops import Loop, lease_clock
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
-from pulse_server.domain.limits import LimitedClaims, LimitedHandover
+from pulse_server.dispatch.rules import LimitedClaims, LimitedHandover
+from pulse_server.dispatch.store import PostgresLimitedClaims
 from pulse_server.jobs.new_jobs import NewJob, Submitted
 from pulse_server.jobs.reports import NO_PROGRESS, Slots, Taker
 from pulse_server.jobs.rules import Claim, ClaimedJob, Level, ProgressReport, ReleaseAnswer
 from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.postgres.limited_claims import PostgresLimitedClaims
 
 # A job whose row is locked is released once it is free. Past these tries its lease expires instead.
 RELEASE_TRIES = 20

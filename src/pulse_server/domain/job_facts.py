@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from pulse_server.domain.workers import WorkerState
+from pulse_server.dispatch.rules import WorkerState
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,13 @@ domain/topic_settings.py decides which limits are in force. ADR-0064
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from pulse.topic_settings import Entries
-from pulse_server.base.errors import InvalidArgument, PulseError
-from pulse_server.jobs.new_jobs import Submitted
-from pulse_server.jobs.rules import ClaimedJob
+from pulse_server.base.errors import InvalidArgument
 
 MAX_WEIGHT = 1000
 LONGEST_HOLD = timedelta(days=365)
@@ -25,21 +23,6 @@ class HeldUntil(NamedTuple):
     """None: the topic is not held."""
 
     until: datetime | None
-
-
-class LimitedClaims(NamedTuple):
-    """The jobs that a claim of limited topics took, and the seconds until a topic's next start, if
-    known. Zero: more jobs may start at once. Infinity: once a run has ended."""
-
-    jobs: Sequence[ClaimedJob]
-    next_starts: Mapping[str, float]
-
-
-class LimitedHandover(NamedTuple):
-    """The answers for the stored jobs, in order, and the claims made by the same statement."""
-
-    answers: Sequence[Submitted | PulseError]
-    claims: LimitedClaims
 
 
 class Repaired(NamedTuple):

@@ -17,6 +17,7 @@ from pulse_server.database import audit
 from pulse_server.database import audit as database_audit
 from pulse_server.database.connections import Connections, Database
 from pulse_server.database.statements import Fetch, Rows, statements
+from pulse_server.dispatch.store import HASTY_MILLISECONDS, PostgresLimitedClaims, fetch_hastily, lock_named
 from pulse_server.domain.limits import (
     HeldUntil,
     LaneState,
@@ -24,12 +25,6 @@ from pulse_server.domain.limits import (
     OpenTransaction,
     Repaired,
     pending,
-)
-from pulse_server.postgres.limited_claims import (
-    HASTY_MILLISECONDS,
-    PostgresLimitedClaims,
-    fetch_hastily,
-    lock_named,
 )
 
 _SQL = statements("limits.sql")

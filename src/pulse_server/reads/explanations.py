@@ -20,9 +20,9 @@ from pulse_server.base.sharing import TOPICS_SAMPLE_AGE, Sample
 from pulse_server.database.connections import Database
 from pulse_server.database.statements import Rows, statements
 from pulse_server.dispatch.roster import Roster
+from pulse_server.dispatch.rules import CLOSING, FROZEN, UNREAD, ConnectedWorker
 from pulse_server.domain.explanations import explain_job, explain_topic, waits_in_line
 from pulse_server.domain.job_facts import Ahead, Explanation, JobFacts, TopicWorkers
-from pulse_server.domain.workers import CLOSING, FROZEN, UNREAD, ConnectedWorker
 from pulse_server.reads.servers import SERVERS_INTERVAL, Servers
 from pulse_server.service.unserved_topics import similar_topic
 from pulse_server.settings import Settings

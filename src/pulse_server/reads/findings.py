@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from pulse_server.domain.dispatch import Pause
+from pulse_server.dispatch.rules import ConnectedWorker, Pause
 from pulse_server.domain.limits import Limits
 from pulse_server.domain.phrases import cut, ended, percent, plural, span
-from pulse_server.domain.workers import ConnectedWorker
 from pulse_server.reads.run_times import LongRuns
 from pulse_server.reads.topics import TopicDepth, TopicRates
 from pulse_server.reads.workers import WorkerReport

@@ -16,7 +16,7 @@ from pulse_server.base.ids import new_id
 from pulse_server.base.loops import Loop, in_turns
 from pulse_server.database.connections import Database
 from pulse_server.database.statements import Rows, statements
-from pulse_server.domain.workers import ConnectedWorker, WorkerFacts
+from pulse_server.dispatch.rules import ConnectedWorker, WorkerFacts
 from pulse_server.jobs.reads import progress_from_json
 from pulse_server.reads.workers import HeldJob, Holding, WorkerReport
 from pulse_server.settings import Settings

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pulse_server.base import tuning
 from pulse_server.base.ids import Page, decode_name, encode_name, fitting
-from pulse_server.domain.workers import ConnectedWorker
+from pulse_server.dispatch.rules import ConnectedWorker
 from pulse_server.jobs.rules import Progress
 
 

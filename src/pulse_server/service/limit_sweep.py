@@ -9,9 +9,9 @@ from datetime import timedelta
 from pulse_server.base.loops import Loop, in_turns
 from pulse_server.base.metrics import MOST_TOPICS, OTHER_TOPICS, Labels, Metrics
 from pulse_server.dispatch.publisher import Publisher
+from pulse_server.dispatch.service import Gate
 from pulse_server.domain.limits import Limits
 from pulse_server.postgres.limits import PostgresLimitRepo
-from pulse_server.service.dispatch import Gate
 from pulse_server.service.topic_settings import remove_retired
 
 # A sweep repairs counters that were changed by hand: jobs may wait for it. It reads each running

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from pulse_server.base.errors import PulseError
 from pulse_server.base.loops import lease_clock
 from pulse_server.base.sharing import Sample
-from pulse_server.dispatch.demand import Demand
+from pulse_server.dispatch.roster import Demand
 
 # Workers connect again within this time after the start of a server.
 START_GRACE = timedelta(seconds=5)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from pulse_server.telemetry.tracing import IS_INSTALLED
+from pulse_server.dispatch.publisher import IS_INSTALLED
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

@@ -10,8 +10,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base import tuning
 from pulse_server.base.metrics import Latency
+from pulse_server.dispatch.rules import WorkerState
 from pulse_server.domain.job_facts import Explanation
-from pulse_server.domain.workers import WorkerState
 from pulse_server.doors.boundary import timestamp
 from pulse_server.jobs import messages
 from pulse_server.jobs.messages import job_view

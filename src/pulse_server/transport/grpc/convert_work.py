@@ -8,8 +8,8 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base import bounds
 from pulse_server.base.errors import InvalidArgument
 from pulse_server.base.ids import parse_id
+from pulse_server.dispatch.rules import WorkerFacts
 from pulse_server.domain.steps import check_signal_names, check_step_name
-from pulse_server.domain.workers import WorkerFacts
 from pulse_server.doors.boundary import duration
 from pulse_server.jobs import messages
 from pulse_server.jobs.messages import _optional_run

@@ -11,7 +11,7 @@ from datetime import timedelta
 from struct import Struct
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.dispatch.sessions import Delivery
+from pulse_server.dispatch.workers import Delivery
 from pulse_server.doors.boundary import wire_duration
 from pulse_server.jobs import messages
 from pulse_server.jobs.rules import ClaimedJob

@@ -14,6 +14,7 @@ from pulse_server.base.errors import InvalidArgument
 from pulse_server.base.ids import parse_id
 from pulse_server.base.loops import each_in_turns
 from pulse_server.base.metrics import OTHER_TOPICS
+from pulse_server.dispatch.service import Gate
 from pulse_server.doors import boundary
 from pulse_server.doors.addresses import peer_address
 from pulse_server.doors.admission import Responses
@@ -33,7 +34,6 @@ from pulse_server.reads.topics import (
     page_by_name,
 )
 from pulse_server.reads.workers import workers_page
-from pulse_server.service.dispatch import Gate
 from pulse_server.transport.grpc import convert_overview
 from pulse_server.wakeups.watchers import Transition, Watchers
 

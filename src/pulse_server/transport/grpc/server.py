@@ -10,6 +10,7 @@ import grpc
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base import tuning
 from pulse_server.base.metrics import Metrics
+from pulse_server.dispatch.rpcs import DispatchRpcs
 from pulse_server.doors.addresses import PortInUse
 from pulse_server.doors.boundary import handlers
 from pulse_server.doors.callers import AccessRpcs, ChangeLog
@@ -18,7 +19,6 @@ from pulse_server.doors.quotas import CostlyCalls, searches, searches_or_skips
 from pulse_server.doors.tls import Certificates
 from pulse_server.transport.grpc.audit import AuditRpcs
 from pulse_server.transport.grpc.awaiting import AwaitingRpcs
-from pulse_server.transport.grpc.dispatch import DispatchRpcs
 from pulse_server.transport.grpc.exports import ExportRpcs
 from pulse_server.transport.grpc.health import Health, add_reflection
 from pulse_server.transport.grpc.jobs import JobRpcs

@@ -21,14 +21,14 @@ from pulse_server.base.loops import TURN_ENTRIES, each_in_turns, in_turns, lease
 from pulse_server.dispatch.claims import Claims
 from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.roster import Roster
-from pulse_server.dispatch.sessions import Session
+from pulse_server.dispatch.service import Gate
+from pulse_server.dispatch.workers import Session
 from pulse_server.doors import boundary
 from pulse_server.doors.boundary import refusal
 from pulse_server.doors.callers import binds_worker_id, calling_user, is_own, own_worker_id
 from pulse_server.jobs import messages
 from pulse_server.jobs.reports import NO_PROGRESS, Report, claim_of
 from pulse_server.jobs.rules import Claim
-from pulse_server.service.dispatch import Gate
 from pulse_server.service.leases import Leases
 from pulse_server.service.reports import Reports
 from pulse_server.service.topic_settings import TopicRules

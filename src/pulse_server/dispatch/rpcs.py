@@ -9,11 +9,10 @@ from pulse_server.base import bounds
 from pulse_server.base.errors import InvalidArgument
 from pulse_server.base.ids import fitting
 from pulse_server.base.loops import each_in_turns
-from pulse_server.domain.dispatch import Pause
-from pulse_server.domain.workers import WORKER_STATES
+from pulse_server.dispatch.rules import WORKER_STATES, Pause
+from pulse_server.dispatch.service import Dispatch
 from pulse_server.doors import boundary
 from pulse_server.doors.callers import Callers
-from pulse_server.service.dispatch import Dispatch
 
 # The size of a paused topic in a response, without its texts.
 _PAUSE_BYTES = 40

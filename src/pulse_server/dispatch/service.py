@@ -14,9 +14,8 @@ from pulse_server.base.loops import Loop
 from pulse_server.dispatch.claims import Claims
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
-from pulse_server.domain.dispatch import DispatchState
-from pulse_server.domain.workers import QUIET, RUNNING, STOPPING, ConnectedWorker
-from pulse_server.postgres.dispatch import PostgresDispatchRepo
+from pulse_server.dispatch.rules import QUIET, RUNNING, STOPPING, ConnectedWorker, DispatchState
+from pulse_server.dispatch.store import PostgresDispatchRepo
 from pulse_server.wakeups.watchers import Wakeup
 
 # How long another server may keep claiming without result; a claim itself sees the switch at once.
