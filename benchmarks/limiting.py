@@ -18,7 +18,7 @@ from pulse_server.database.connections import Database
 from pulse_server.jobs.reports import Slots
 from pulse_server.jobs.rules import Claim, ClaimedJob
 from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.postgres.limits import PostgresLimitRepo
+from pulse_server.topics.store import PostgresLimitRepo
 
 CLAIMED = 500
 _LEASE = timedelta(hours=1)

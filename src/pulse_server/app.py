@@ -23,7 +23,6 @@ from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.rpcs import DispatchRpcs
 from pulse_server.dispatch.service import GATE_INTERVAL, Dispatch, Gate
 from pulse_server.dispatch.store import PostgresDispatchRepo
-from pulse_server.domain.topic_settings import Grace, kept_by_status
 from pulse_server.doors.addresses import access_of
 from pulse_server.doors.admission import Responses, interceptors
 from pulse_server.doors.callers import AccessRpcs, Callers, ChangeLog
@@ -34,10 +33,8 @@ from pulse_server.failpoints import with_failpoints
 from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.observation import Observation
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
-from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.steps import PostgresStepRepo
-from pulse_server.postgres.topic_settings import PostgresTopicSettings
 from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from pulse_server.reads.audit import Audit
 from pulse_server.reads.awaiting import LOOK, LOOK_WITHOUT_LINE, AwaitedJobs
@@ -48,9 +45,6 @@ from pulse_server.reads.searches import Searches
 from pulse_server.reads.servers import SERVERS_INTERVAL, Servers, name_of_process, sparing_of
 from pulse_server.reads.statistics import STATISTICS_INTERVAL, Minutes, Statistics
 from pulse_server.service.jobs import Jobs
-from pulse_server.service.limit_sweep import LimitSweep
-from pulse_server.service.limits import LimitsOfTopics
-from pulse_server.service.own_topics import OwnTopics
 from pulse_server.service.promoter import PROMOTE_INTERVAL, Promoter
 from pulse_server.service.reports import Reports
 from pulse_server.service.scheduler import SCHEDULE_INTERVAL, Scheduler
@@ -61,11 +55,13 @@ from pulse_server.service.start_limits import StartLimits
 from pulse_server.service.step_sweep import StepSweep
 from pulse_server.service.steps import Steps
 from pulse_server.service.submissions import Submissions
-from pulse_server.service.topic_settings import SettingsOfTopics
-from pulse_server.service.unserved_topics import UnservedTopics
 from pulse_server.service.workflow_publisher import WorkflowPublisher
 from pulse_server.service.workflows import Workflows
 from pulse_server.settings import Settings
+from pulse_server.topics.rpcs import OwnTopics, TopicRpcs, UnservedNotes, UnservedTopics
+from pulse_server.topics.rules import Grace, kept_by_status
+from pulse_server.topics.service import LimitsOfTopics, LimitSweep, SettingsOfTopics
+from pulse_server.topics.store import PostgresLimitRepo, PostgresTopicSettings
 from pulse_server.transport.grpc.audit import AuditRpcs
 from pulse_server.transport.grpc.awaiting import AwaitingRpcs
 from pulse_server.transport.grpc.exports import ExportRpcs
@@ -75,8 +71,6 @@ from pulse_server.transport.grpc.schedules import ScheduleRpcs
 from pulse_server.transport.grpc.selections import SelectionRpcs
 from pulse_server.transport.grpc.server import grpc_server, listen
 from pulse_server.transport.grpc.steps import StepRpcs
-from pulse_server.transport.grpc.topics import TopicRpcs
-from pulse_server.transport.grpc.unserved_topics import UnservedNotes
 from pulse_server.transport.grpc.work import WorkRpcs
 from pulse_server.transport.grpc.workflows import WorkflowRpcs
 from pulse_server.upkeep.arrivals import ArrivalQueries, Arrivals

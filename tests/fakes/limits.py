@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from pulse_server.dispatch.rules import LimitedClaims
-from pulse_server.domain.limits import Limits, Repaired
 from pulse_server.jobs.reports import Slots
+from pulse_server.topics.rules import Limits, Repaired
 
 
 class FakeLimits:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from pulse_server.domain.topic_settings import LIMITS
+from pulse_server.topics.rules import LIMITS
 from tests.faults.limited_topics import (
     ALL_LIMITED,
     FAIR,

@@ -17,8 +17,8 @@ from pulse_server.jobs.new_jobs import Submitted
 from pulse_server.jobs.reports import Taker
 from pulse_server.jobs.rules import Claim
 from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.steps import PostgresStepRepo
+from pulse_server.topics.store import PostgresLimitRepo
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.store import LEASE, Store, a_job, failure, room
 from tests.fakes.time_machines import PostgresTimeMachine

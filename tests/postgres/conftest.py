@@ -12,10 +12,9 @@ from pulse.topic_settings import Entries
 from pulse_server.base import tuning
 from pulse_server.database.connections import Database
 from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.steps import PostgresStepRepo
-from pulse_server.postgres.topic_settings import PostgresTopicSettings
 from pulse_server.postgres.workflows import PostgresWorkflowRepo
+from pulse_server.topics.store import PostgresLimitRepo, PostgresTopicSettings
 from tests.fakes.store import LEASE, Store
 from tests.fakes.time_machines import PostgresTimeMachine
 from tests.postgres.glance import Glance

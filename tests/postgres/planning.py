@@ -14,10 +14,10 @@ from pulse_server.jobs.reports import Fired
 from pulse_server.jobs.rules import LIVE, Job, JobFilter
 from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
-from pulse_server.postgres.topic_settings import PostgresTopicSettings
 from pulse_server.service.schedule_definitions import Definition
 from pulse_server.service.scheduler import Scheduler
 from pulse_server.service.schedules import Schedules
+from pulse_server.topics.store import PostgresTopicSettings
 from tests.fakes.replica import Replica
 from tests.fakes.store import LEASE, room, token
 from tests.postgres.sessions import Connection

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from pulse_server.database.connections import HOT_PLANS, READ_PLANS
 from pulse_server.database.statements import NEW_JOB, statements
-from pulse_server.domain.topic_settings import LIMITS, RUNS
 from pulse_server.jobs.reports import CLAIM_BYTES
 from pulse_server.jobs.rules import Claim
+from pulse_server.topics.rules import LIMITS, RUNS
 from tests.postgres.full_tables import ROWS, WORKFLOW, definition
 from tests.postgres.interface import token_of
 from tests.postgres.sql_files import FILES

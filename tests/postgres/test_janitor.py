@@ -11,8 +11,8 @@ import pytest
 from pulse_server.base.errors import Unavailable
 from pulse_server.base.ids import PageKey
 from pulse_server.database.connections import Database
-from pulse_server.domain.topic_settings import Kept
 from pulse_server.jobs.rules import JobStatus
+from pulse_server.topics.rules import Kept
 from pulse_server.upkeep.retention import (
     RETENTION_PAUSE,
     RETENTION_SHARE,

@@ -15,7 +15,7 @@ from pulse_server.dispatch.store import PostgresDispatchRepo
 from pulse_server.jobs.new_jobs import NewJob, Submitted
 from pulse_server.jobs.rules import Claim
 from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.postgres.limits import PostgresLimitRepo
+from pulse_server.topics.store import PostgresLimitRepo
 from tests.fakes.store import LEASE, room, token
 from tests.postgres.limited import TOPIC, Limited, in_lane
 from tests.postgres.limits_audit import begin_audit, end_audit

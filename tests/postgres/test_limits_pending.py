@@ -13,10 +13,10 @@ import pytest
 
 from pulse_server.database.connections import Database
 from pulse_server.database.statements import statements
-from pulse_server.domain.limits import OpenTransaction, pending
 from pulse_server.jobs.reports import Taker
 from pulse_server.jobs.rules import Claim
-from pulse_server.postgres.limits import PostgresLimitRepo
+from pulse_server.topics.rules import OpenTransaction, pending
+from pulse_server.topics.store import PostgresLimitRepo
 from tests.eventually import eventually
 from tests.fakes.store import LEASE, a_job, room, token
 from tests.postgres.interface import complete, enqueue

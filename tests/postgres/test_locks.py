@@ -22,9 +22,8 @@ from pulse_server.database.schema import known_functions
 from pulse_server.database.statements import Fetch, Rows, statements
 from pulse_server.dispatch.store import PostgresDispatchRepo
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
-from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
-from pulse_server.postgres.topic_settings import PostgresTopicSettings
+from pulse_server.topics.store import PostgresLimitRepo, PostgresTopicSettings
 from pulse_server.upkeep.retention import ExpiredJobs
 from tests.postgres.planning import Planning
 from tests.postgres.sessions import Connection, blocked

@@ -11,10 +11,10 @@ import pytest
 
 from pulse.topic_settings import Entries, Keep
 from pulse_server.database.connections import Database
-from pulse_server.domain.topic_settings import KEPT as ENTRIES
-from pulse_server.domain.topic_settings import Grace, Kept
 from pulse_server.jobs.rules import TERMINAL, JobStatus
-from pulse_server.postgres.topic_settings import PostgresTopicSettings
+from pulse_server.topics.rules import KEPT as ENTRIES
+from pulse_server.topics.rules import Grace, Kept
+from pulse_server.topics.store import PostgresTopicSettings
 from pulse_server.upkeep.retention import ExpiredJobs
 from tests.fakes.store import Store
 from tests.postgres.completed_jobs import put_back

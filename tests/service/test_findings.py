@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pulse_server.dispatch.rules import ConnectedWorker, Pause, WorkerFacts
-from pulse_server.domain.limits import Limits
 from pulse_server.reads.findings import (
     ENOUGH_ATTEMPTS,
     FLOOD_JOBS,
@@ -28,6 +27,7 @@ from pulse_server.reads.findings import (
 from pulse_server.reads.run_times import LongRuns
 from pulse_server.reads.topics import Rates, TopicDepth, TopicRates
 from pulse_server.reads.workers import HeldJob, Holding, WorkerReport
+from pulse_server.topics.rules import Limits
 from tests.rows import each_row
 
 NOW = datetime(2024, 5, 6, 9, 0, tzinfo=UTC)

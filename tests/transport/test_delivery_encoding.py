@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base.ids import new_id
 from pulse_server.dispatch.workers import Delivery
-from pulse_server.domain.topic_settings import Runs
 from pulse_server.jobs.rules import Claim, ClaimedJob, Progress, Step, StepKind
-from pulse_server.service.topic_settings import TopicRules
+from pulse_server.topics.rules import Runs
+from pulse_server.topics.service import TopicRules
 from pulse_server.transport.grpc import deliveries
 from pulse_server.transport.grpc.convert_work import assignment
 from pulse_server.transport.grpc.deliveries import DeliveryEncoder

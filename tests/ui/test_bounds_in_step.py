@@ -8,8 +8,8 @@ from typing import get_args
 
 import pulse
 from pulse_server.base import bounds as of_pulsed
-from pulse_server.domain import limits
 from pulse_server.jobs.rules import LIVE, REDRIVABLE, TERMINAL, Outcome
+from pulse_server.topics import rules
 from pulse_ui.views import bounds
 from pulse_ui.views.jobs.actions import ACTIONS
 from pulse_ui.views.jobs.attempts import OUTCOMES
@@ -21,8 +21,8 @@ def test_limits_are_those_of_pulsed() -> None:
     assert bounds.LONGEST_LANE == of_pulsed.MAX_KEY_LENGTH
     assert bounds.LAST_MOMENT == of_pulsed.LAST_MOMENT
     assert bounds.FURTHER_ATTEMPTS == (1, of_pulsed.MAX_ATTEMPTS)
-    assert bounds.MOST_WEIGHT == limits.MAX_WEIGHT
-    assert bounds.LONGEST_HOLD == limits.LONGEST_HOLD
+    assert bounds.MOST_WEIGHT == rules.MAX_WEIGHT
+    assert bounds.LONGEST_HOLD == rules.LONGEST_HOLD
     assert bounds.WITHOUT_GROUP == of_pulsed.WITHOUT_GROUP
 
 

@@ -439,7 +439,6 @@ def _look_at(path: Path) -> _Look | None:
 # ---------------------------------------------------------------- access
 
 
-
 class Access:
     """Reads the users from the file, if one is set. Raises BadUsers if it cannot be read."""
 

@@ -338,7 +338,7 @@ class Metrics:
         self.vitals_age = Gauge(
             "pulse_vitals_age_seconds", "For how long the database has not been sampled in whole."
         )
-        # --- as the last look at the limits found it (service/limit_sweep.py)
+        # --- as the last look at the limits found it (topics/service.py)
         self.limited_running = Gauge(
             "pulse_limited_running", "Running jobs that count against the limit of the topic.", _TOPIC
         )

@@ -12,9 +12,9 @@ from pulse_server.base.errors import Unavailable
 from pulse_server.base.ids import PageKey
 from pulse_server.database.connections import Database
 from pulse_server.database.statements import Fetch, Rows, statements
-from pulse_server.domain.topic_settings import Kept
 from pulse_server.jobs.reads import THE_BEGINNING
-from pulse_server.postgres.topic_settings import kept_from_column
+from pulse_server.topics.rules import Kept
+from pulse_server.topics.store import kept_from_column
 
 _SQL = statements("completed_days.sql")
 # Bytes moved per statement: it rewrites the rows, including values stored out of line.

@@ -24,8 +24,8 @@ from pulse_server.dispatch.rules import CLOSING, FROZEN, UNREAD, ConnectedWorker
 from pulse_server.domain.explanations import explain_job, explain_topic, waits_in_line
 from pulse_server.domain.job_facts import Ahead, Explanation, JobFacts, TopicWorkers
 from pulse_server.reads.servers import SERVERS_INTERVAL, Servers
-from pulse_server.service.unserved_topics import similar_topic
 from pulse_server.settings import Settings
+from pulse_server.topics.rules import similar_topic
 
 # Jobs that are counted before a job.
 MOST_AHEAD = 1000

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from pulse_server.dispatch.rules import ConnectedWorker, Pause
-from pulse_server.domain.limits import Limits
 from pulse_server.domain.phrases import cut, ended, percent, plural, span
 from pulse_server.reads.run_times import LongRuns
 from pulse_server.reads.topics import TopicDepth, TopicRates
 from pulse_server.reads.workers import WorkerReport
+from pulse_server.topics.rules import Limits
 
 # Harm is a weighted number of jobs per minute, over the last five minutes. A dead letter stays lost until
 # an operator acts. A failed attempt is repeated. A late job only runs later.

@@ -16,7 +16,7 @@ from pulse_server.dispatch.publisher import Publisher
 from pulse_server.jobs.reports import NO_PROGRESS, Beat, BeatAnswer, longest_confirmation
 from pulse_server.jobs.rules import Claim, ProgressReport
 from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.service.topic_settings import TopicRules
+from pulse_server.topics.service import TopicRules
 
 # Rows per statement: enough to spread the cost of a commit, few enough that the statement stays short.
 HEARTBEAT_BATCH = 5000

@@ -15,9 +15,9 @@ from pulse_server.base.ids import PageKey
 from pulse_server.base.loops import Loop
 from pulse_server.base.metrics import Metrics
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.topic_settings import Kept
 from pulse_server.jobs.rules import JobStatus
 from pulse_server.postgres.completed_days import CompletedDays, DaySweep, PostgresCompletedDayRepo
+from pulse_server.topics.rules import Kept
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from pulse_server.dispatch.publisher import Publisher
 from pulse_server.jobs.leases import PostgresLeaseCheckRepo
 from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.service.leases import Leases
-from pulse_server.service.topic_settings import TopicRules
 from pulse_server.service.watchdog import Watchdog
 from pulse_server.settings import Settings
+from pulse_server.topics.service import TopicRules
 
 # A claim is two seconds old when it is settled: the checks of about three seconds of claims are unsettled.
 SETTLE_INTERVAL = timedelta(seconds=1)

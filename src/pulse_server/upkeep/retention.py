@@ -20,10 +20,10 @@ from pulse_server.base.metrics import Metrics
 from pulse_server.database.connections import Database
 from pulse_server.database.statements import statements
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.topic_settings import Kept
 from pulse_server.jobs.reads import THE_BEGINNING
 from pulse_server.jobs.rules import JobStatus
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
+from pulse_server.topics.rules import Kept
 from pulse_server.upkeep.completed_days import DayKeeper
 
 # Between two passes, and with it how long a job may be kept beyond its time.

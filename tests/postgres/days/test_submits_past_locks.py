@@ -18,7 +18,7 @@ from pulse_server.jobs.new_jobs import NewJob, OnConflict, Scope, Submitted, Uni
 from pulse_server.jobs.reports import Taker
 from pulse_server.jobs.rules import JobStatus
 from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.postgres.limits import PostgresLimitRepo
+from pulse_server.topics.store import PostgresLimitRepo
 from tests.fakes.store import LEASE, Store, a_job, room
 from tests.fakes.time_machines import PostgresTimeMachine
 from tests.postgres.completed_jobs import add_days

@@ -15,7 +15,7 @@ from pulse_server.dispatch.workers import Delivery
 from pulse_server.doors.boundary import wire_duration
 from pulse_server.jobs import messages
 from pulse_server.jobs.rules import ClaimedJob
-from pulse_server.service.topic_settings import TopicRules
+from pulse_server.topics.service import TopicRules
 from pulse_server.transport.grpc import convert_work
 
 # Keys of fields: the number of the field, and how its value is encoded.

@@ -21,9 +21,9 @@ from pulse_server.jobs.new_jobs import AllInserted, NewJob, Submitted
 from pulse_server.jobs.rules import WAITING
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.submissions import Submissions
-from pulse_server.service.topic_settings import TopicRules
+from pulse_server.topics.rpcs import UnservedNotes
+from pulse_server.topics.service import TopicRules
 from pulse_server.transport.grpc import convert_columns
-from pulse_server.transport.grpc.unserved_topics import UnservedNotes
 
 
 class JobRpcs:

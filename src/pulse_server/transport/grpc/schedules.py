@@ -17,9 +17,9 @@ from pulse_server.jobs import messages
 from pulse_server.jobs.rules import Job, JobFilter
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.schedules import MOST_DECLARED, Declarer, Schedules
-from pulse_server.service.topic_settings import TopicRules
+from pulse_server.topics.rpcs import UnservedNotes
+from pulse_server.topics.service import TopicRules
 from pulse_server.transport.grpc import convert_schedules
-from pulse_server.transport.grpc.unserved_topics import UnservedNotes
 from pulse_server.transport.grpc.whole_lists import View, whole_list
 
 JobListRequest: TypeAlias = pb.ListScheduleJobsRequest | pb.ListScheduleFiresRequest

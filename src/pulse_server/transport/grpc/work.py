@@ -31,7 +31,7 @@ from pulse_server.jobs.reports import NO_PROGRESS, Report, claim_of
 from pulse_server.jobs.rules import Claim
 from pulse_server.service.leases import Leases
 from pulse_server.service.reports import Reports
-from pulse_server.service.topic_settings import TopicRules
+from pulse_server.topics.service import TopicRules
 from pulse_server.transport.grpc import convert_work
 from pulse_server.transport.grpc.deliveries import DeliveryEncoder, original_messages
 

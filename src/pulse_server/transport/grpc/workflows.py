@@ -25,7 +25,7 @@ from pulse_server.jobs import messages as jobs_messages
 from pulse_server.jobs.messages import AttemptsOf, new_job
 from pulse_server.jobs.new_jobs import OnConflict
 from pulse_server.service.workflows import Workflows
-from pulse_server.transport.grpc.unserved_topics import UnservedNotes
+from pulse_server.topics.rpcs import UnservedNotes
 
 # ---------------------------------------------------------------- convert workflows
 # Workflows, between messages and the domain. Requests are checked here.

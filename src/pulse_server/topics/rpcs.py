@@ -1,36 +1,179 @@
-"""The RPCs of topics: settings, limits in use, lanes and holds. Requests are checked here."""
+"""The topics that a user serves: it has a worker for them, connected to any server.
+
+Topics that no worker takes: a note for the callers that enqueue, schedule or wait for their jobs.
+
+Workers of all servers count. A worker of another server counts once that server has recorded it, within
+seconds.
+
+Notes in answers about topics that no worker takes.
+
+The RPCs of topics: settings, limits in use, lanes and holds. Requests are checked here.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 from pulse.models.topics import entries_message, entries_of
 from pulse.topic_settings import ENTRIES, check, check_together, known
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.access.users import Role
 from pulse_server.base import bounds
-from pulse_server.base.errors import InvalidArgument
-from pulse_server.base.loops import each_in_turns
-from pulse_server.domain.limits import (
+from pulse_server.base.errors import InvalidArgument, PulseError, Unauthenticated, Unavailable
+from pulse_server.base.loops import each_in_turns, lease_clock
+from pulse_server.base.sharing import Sample
+from pulse_server.dispatch.roster import Demand, Roster
+from pulse_server.doors.boundary import SERVICE, duration, moment, timestamp
+from pulse_server.doors.callers import Callers, binds_worker_id, is_own, may_call
+from pulse_server.topics.rules import (
     LONGEST_HOLD,
     LONGEST_HOLD_OF_WORKERS,
-    LaneState,
-    check_weight,
-)
-from pulse_server.domain.topic_settings import (
     MAX_DECLARED,
     Declaration,
+    LaneState,
     Replaced,
     TopicSettings,
+    check_weight,
     refused,
+    similar_topic,
     values_of,
 )
-from pulse_server.doors.boundary import duration, moment, timestamp
-from pulse_server.doors.callers import Callers, binds_worker_id, is_own
-from pulse_server.service.limits import LimitsOfTopics, TopicLimits
-from pulse_server.service.own_topics import OwnTopics
-from pulse_server.service.topic_settings import SettingsOfTopics
+from pulse_server.topics.service import LimitsOfTopics, SettingsOfTopics, TopicLimits
+
+
+class OwnTopics:
+    def __init__(
+        self, roster: Roster, topics_of: Callable[[Callable[[str], bool]], Awaitable[set[str]]]
+    ) -> None:
+        """`topics_of` returns the topics of the workers with these ids, over all servers."""
+        self._roster = roster
+        self._topics_of = topics_of
+
+    async def require(self, topics: Collection[str], is_own: Callable[[str], bool]) -> None:
+        """Raise Unavailable if a topic has no worker of the caller. `is_own` tests worker ids.
+
+        Workers of this server count at once. Workers of another server count once that server has
+        recorded them. The error is temporary: a worker may be connecting, or moving.
+        """
+        unserved = set(topics)
+        for group in self._roster.groups:
+            if any(is_own(session.worker_id) for session in group.sessions):
+                unserved -= group.topics
+        if unserved:
+            unserved -= await self._topics_of(is_own)
+        if unserved:
+            raise Unavailable(
+                f"No worker of this user that takes {min(unserved)!r} is connected, and a user limits only "
+                "topics that its workers serve. Connect the worker first, or let an operator do this."
+            )
+
+
+# Workers connect again within this time after the start of a server.
+START_GRACE = timedelta(seconds=5)
+# A caller waits this long for the workers of the other servers. Without them it gets no note.
+LOOK_TIMEOUT = timedelta(milliseconds=200)
+# How long a note is kept, and how many are.
+NOTE_AGE = timedelta(seconds=1)
+MOST_KEPT = 1000
+# Notes in one answer. Names that are compared with the name of a topic: some 10 µs each.
+MOST_NOTES = 3
+
+
+class Note(NamedTuple):
+    """No worker takes a topic."""
+
+    sentence: str
+    similar: str
+    """A topic that workers take, if it has a similar name."""
+
+
+class UnservedTopics:
+    def __init__(
+        self,
+        demand: Demand,
+        workers_by_topic: Callable[[], Awaitable[Mapping[str, int]]],
+        *,
+        clock: Callable[[], float] = lease_clock,
+        start_grace: timedelta = START_GRACE,
+    ) -> None:
+        """`workers_by_topic` counts the workers of all servers."""
+        self._demand = demand
+        self._sample = Sample(workers_by_topic, clock, to_its_end=True)
+        self._clock = clock
+        # By topic, with the moment of its look: a note costs more than the rest of a submit.
+        self._notes: dict[str, tuple[float, Note | None]] = {}
+        self._quiet_until = clock() + start_grace.total_seconds()
+
+    async def note(self, topic: str) -> Note | None:
+        """Return a note if no worker takes the topic now."""
+        return None if self._demand.is_wanted(topic) else await self._note(topic)
+
+    async def notes_of_new(self, topics: Iterable[str]) -> dict[str, Note]:
+        """Return a note for each topic that had no worker since this server started, a few at the most.
+
+        During a deploy a topic may be without workers for a moment. That is not noted here.
+        """
+        was_wanted = self._demand.was_wanted
+        unknown = list(islice((topic for topic in topics if topic not in was_wanted), MOST_NOTES))
+        if not unknown or self._clock() < self._quiet_until:
+            return {}
+        return {topic: note for topic in unknown if (note := await self._note(topic))}
+
+    async def _note(self, topic: str) -> Note | None:
+        """Return the note, from the last second or new. Workers of this server are not looked at."""
+        now = self._clock()
+        noted_at, note = self._notes.get(topic, (-math.inf, None))
+        if now - noted_at < NOTE_AGE.total_seconds():
+            return note
+        try:
+            async with asyncio.timeout(LOOK_TIMEOUT.total_seconds()):
+                served = await self._sample.get()
+        except (PulseError, TimeoutError):
+            served = {topic: 1}  # kept, too: behind a slow database every submit would wait for the look
+        if len(self._notes) >= MOST_KEPT:
+            self._notes.clear()
+        note = None if topic in served else _note_of(topic, served)
+        self._notes[topic] = self._clock(), note
+        return note
+
+
+def _note_of(topic: str, served: Iterable[str]) -> Note:
+    sentence = f"No worker that takes {topic!r} is connected: its jobs wait until one is."
+    return Note(sentence, similar_topic(topic, served))
+
+
+class UnservedNotes:
+    """The notes as the caller may read them: a role that may not list topics learns no other topic's name."""
+
+    def __init__(self, unserved: UnservedTopics, callers: Callers) -> None:
+        self._unserved = unserved
+        self._callers = callers
+
+    async def of_new(self, topics: Iterable[str], context: Any) -> list[pb.NoWorker]:
+        """Return notes about topics that had no worker since the server started."""
+        notes = await self._unserved.notes_of_new(topics)
+        return [pb.NoWorker(topic=topic, note=self._text(note, context)) for topic, note in notes.items()]
+
+    async def of(self, topic: str, context: Any) -> str:
+        """Return a note if no worker takes the topic now, else nothing."""
+        note = await self._unserved.note(topic)
+        return "" if note is None else self._text(note, context)
+
+    def _text(self, note: Note, context: Any) -> str:
+        if not note.similar or not self._may_list_topics(context):
+            return note.sentence
+        return f"{note.sentence} Did you mean {note.similar!r}?"
+
+    def _may_list_topics(self, context: Any) -> bool:
+        try:
+            return may_call(self._callers.of(context).role, f"/{SERVICE}/ListTopics")
+        except Unauthenticated:
+            return False  # the user was removed during the call, whose jobs are stored
 
 
 class TopicRpcs:

@@ -1,4 +1,9 @@
-"""Settings of topics: changes by operators, declarations of workers, and what is in force."""
+"""Settings of topics: changes by operators, declarations of workers, and what is in force.
+
+The state of limits: running jobs, waiting jobs, the next start. Holds topics, weighs lanes.
+
+Keeps limits exact: ends limits that were removed, proves the counts, and shows them. ADR-0064
+"""
 
 from __future__ import annotations
 
@@ -6,21 +11,26 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 
 from pulse.topic_settings import ENTRIES, Entries, check_together
 from pulse_server.base import bounds, tuning
-from pulse_server.base.errors import InvalidArgument, LimitsPending, PulseError
+from pulse_server.base.errors import InvalidArgument, LimitsPending, PermissionDenied, PulseError
 from pulse_server.base.ids import Page, decode_name, encode_name, fitting
-from pulse_server.base.loops import Loop
+from pulse_server.base.loops import Loop, in_turns
+from pulse_server.base.metrics import MOST_TOPICS, OTHER_TOPICS, Labels, Metrics
+from pulse_server.base.sharing import Samples
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.limits import OpenTransaction
-from pulse_server.domain.limits import pending as clause_of
-from pulse_server.domain.topic_settings import (
+from pulse_server.dispatch.service import Gate
+from pulse_server.topics.rules import (
     LIMITS,
     NOT_SHORTENED,
     NOTHING,
     RUNS,
+    LaneState,
+    Limits,
+    OpenTransaction,
     Owners,
     Replaced,
     Runs,
@@ -32,8 +42,8 @@ from pulse_server.domain.topic_settings import (
     settings_of,
     values_of,
 )
-from pulse_server.postgres.limits import PostgresLimitRepo
-from pulse_server.postgres.topic_settings import PostgresTopicSettings
+from pulse_server.topics.rules import pending as clause_of
+from pulse_server.topics.store import PostgresLimitRepo, PostgresTopicSettings
 from pulse_server.wakeups.watchers import Wakeup
 
 # A change is announced to the other servers; behind a pooler this is how long they take to read it.
@@ -433,3 +443,166 @@ def _weight(settings: TopicSettings) -> int:
     texts = [settings.topic, owners.set_by, owners.runs_by, settings.pending, *pools]
     differing = sum(len(each.worker_id.encode()) + _DECLARATION_BYTES for each in owners.differing)
     return sum(len(text.encode()) for text in texts) + differing + _SETTINGS_BYTES
+
+
+# The approximate size of a topic in an answer, without its texts.
+_LIMITS_BYTES = 600
+DEFAULT_LANES = 50
+# Cached lists, each of a topic and an order. One has up to 1,000 lanes of some 500 bytes.
+LANE_LISTS_REMEMBERED = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLimits:
+    """The limits in force of a topic, and its state."""
+
+    limits: Limits
+    pending: str = ""
+    """The clause of what accepted limits wait for; empty: they are in force."""
+
+
+class LimitsOfTopics:
+    def __init__(self, limits: PostgresLimitRepo, settings: SettingsOfTopics, publisher: Publisher) -> None:
+        self._limits = limits
+        self._settings = settings
+        self._publisher = publisher
+        self._lanes = Samples(self._list_lanes, LANE_LISTS_REMEMBERED)
+
+    async def list(self, *, limit: int, token: str, topics: Collection[str]) -> Page[TopicLimits]:
+        """One page of the limited topics, by name. With `topics` only these.
+
+        Topics whose first limit is pending are among them, without limits in force.
+        """
+        most = limit or bounds.MAX_PAGE_SIZE
+        after = decode_name(token) if token else ""
+        found = await self._limits.list_limits(limit=most + 1, after=after, topics=topics or None)
+        pending = self._settings.pending
+        awaited = {topic for topic in pending if topic > after and (not topics or topic in topics)}
+        awaited -= {each.topic for each in found}
+        if awaited:
+            found = sorted([*found, *(Limits(topic, {}, 0) for topic in awaited)], key=_topic)
+        entries = [TopicLimits(each, pending.get(each.topic, "")) for each in found[:most]]
+        count = fitting(map(_weight_of_lane, entries)) if entries else 0
+        next_token = encode_name(found[count - 1].topic) if count < len(found) else ""
+        return Page(entries[:count], next_token)
+
+    async def lanes(self, topic: str, *, limit: int, by_share: bool) -> Sequence[LaneState]:
+        """The lanes that have waited the longest, or the lanes with the most running jobs.
+
+        Cached: listing 100,000 lanes takes a third of a second, and pages refresh the list.
+        """
+        return await self._lanes.get((topic, limit or DEFAULT_LANES, by_share))
+
+    async def _list_lanes(self, asked: tuple[str, int, bool]) -> Sequence[LaneState]:
+        topic, limit, by_share = asked
+        return await self._limits.list_lanes(topic, limit=limit, by_share=by_share)
+
+    async def hold(self, topic: str, span: timedelta, *, by_operator: bool) -> None:
+        """Start no job of the topic for `span`; zero ends the hold.
+
+        Raises InvalidArgument if the topic has no limits, and PermissionDenied if a worker would
+        end the hold of an operator.
+        """
+        held = await self._limits.hold(topic, span, by_operator=by_operator)
+        if held is None:
+            raise InvalidArgument(
+                "topic",
+                f"{topic!r} has no limits, so it cannot be held: set a limit or a rate first, or pause it.",
+            )
+        if not span:
+            self._publisher.limits_changed([topic])
+            if held.until is not None:
+                raise PermissionDenied(
+                    f"An operator holds {topic!r} until {held.until:%Y-%m-%d %H:%M:%S} UTC. A worker cannot "
+                    "end that: let an operator do it."
+                )
+
+    async def set_lane(self, topic: str, lane: str, weight: int, limit: int | None) -> None:
+        """Set a lane's weight and limit. Raises InvalidArgument if the limits of the topic forbid it."""
+        if limit is not None:
+            (known, *_) = [*await self._limits.list_limits(limit=1, topics=[topic]), None]
+            if known is not None and known.is_laned:
+                if "per_lane" not in known.in_force:
+                    raise InvalidArgument(
+                        "limit", f"needs a limit of each lane of {topic!r}: set per_lane first."
+                    )
+                if known.in_force.get("ordered") and limit > 1:
+                    raise InvalidArgument(
+                        "limit", f"is {limit}, but jobs of {topic!r} run in order, one of a lane at a time."
+                    )
+        if not await self._limits.set_lane(topic, lane, weight, limit):
+            raise InvalidArgument(
+                "topic", f"{topic!r} has no lanes: set per_lane, lane_rate or turns of the topic first."
+            )
+        self._lanes = Samples(self._list_lanes, LANE_LISTS_REMEMBERED)  # the caller may look at once
+        self._publisher.limits_changed([topic])
+
+
+def _topic(limits: Limits) -> str:
+    return limits.topic
+
+
+def _weight_of_lane(entry: TopicLimits) -> int:
+    texts = entry.pending + entry.limits.topic + entry.limits.in_force.get("pool", "")
+    return len(texts.encode()) + _LIMITS_BYTES
+
+
+# A sweep repairs counters that were changed by hand: jobs may wait for it. It reads each running
+# limited job.
+SWEEP_INTERVAL = timedelta(seconds=30)
+# Every this many rounds, delete unused lanes, by statements that look at each lane.
+FORGETTING_ROUNDS = 20
+FORGOTTEN_LANES = 10_000
+# There may be 100,000 limited topics; these take some 3 ms.
+TOPICS_IN_A_TURN = 10_000
+
+
+class LimitSweep:
+    """Sends nothing while no topic is limited."""
+
+    def __init__(self, repo: PostgresLimitRepo, gate: Gate, publisher: Publisher, metrics: Metrics) -> None:
+        self._repo = repo
+        self._gate = gate
+        self._publisher = publisher
+        self._metrics = metrics
+        self._rounds = 0
+        self._limits: Sequence[Limits] = ()
+        metrics.limited_running.read = lambda: self._gauge(lambda topic: topic.running)
+        metrics.limit_in_force.read = lambda: self._gauge(lambda topic: topic.in_force.get("running"))
+        metrics.rate_spent.read = lambda: self._gauge(
+            lambda topic: (topic.next_start_at or topic.closed_until) is not None
+        )
+        metrics.topic_limited.read = lambda: self._gauge(lambda topic: bool(topic.why_full))
+        self.loop = Loop("limit sweep", self.tick, SWEEP_INTERVAL)
+
+    async def tick(self) -> None:
+        if not self._gate.state.limited:
+            self._limits = ()
+            return
+        repaired = await self._repo.sweep()
+        self._metrics.pools_repaired.add(by=repaired.pools)
+        self._metrics.lanes_repaired.add(by=repaired.lanes)
+        if any(repaired):
+            log.error("limits_repaired", extra=repaired._asdict())
+            self._publisher.limits_changed(self._gate.state.limited)
+        self._limits = await self._repo.list_limits(limit=MOST_TOPICS, topics=await self._named())
+        self._rounds += 1
+        if self._rounds % FORGETTING_ROUNDS == 0:
+            while await self._repo.forget_lanes(FORGOTTEN_LANES) == FORGOTTEN_LANES:
+                pass
+        await remove_retired(self._repo, self._gate.refresh, self._publisher)
+
+    async def _named(self) -> list[str]:
+        """The limited topics that have a name among the metrics: a thousand at the most."""
+        return [
+            topic
+            async for some in in_turns(list(self._gate.state.limited), TOPICS_IN_A_TURN)
+            for topic in some
+            if self._metrics.topic(topic) != OTHER_TOPICS
+        ]
+
+    def _gauge(self, read: Callable[[Limits], float | None]) -> dict[Labels, float]:
+        """A number for each topic that has one, and a name among the metrics."""
+        numbers = {(self._metrics.topic(limits.topic),): read(limits) for limits in self._limits}
+        numbers.pop((OTHER_TOPICS,), None)
+        return {labels: float(number) for labels, number in numbers.items() if number is not None}
