@@ -34,7 +34,6 @@ from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.observation import Observation
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
-from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from pulse_server.reads.audit import Audit
 from pulse_server.reads.awaiting import LOOK, LOOK_WITHOUT_LINE, AwaitedJobs
@@ -52,12 +51,13 @@ from pulse_server.service.schedules import Schedules
 from pulse_server.service.selections import Selections
 from pulse_server.service.settler import Settler
 from pulse_server.service.start_limits import StartLimits
-from pulse_server.service.step_sweep import StepSweep
-from pulse_server.service.steps import Steps
 from pulse_server.service.submissions import Submissions
 from pulse_server.service.workflow_publisher import WorkflowPublisher
 from pulse_server.service.workflows import Workflows
 from pulse_server.settings import Settings
+from pulse_server.steps.rpcs import StepRpcs
+from pulse_server.steps.service import Steps, StepSweep
+from pulse_server.steps.store import PostgresStepRepo
 from pulse_server.topics.rpcs import OwnTopics, TopicRpcs, UnservedNotes, UnservedTopics
 from pulse_server.topics.rules import Grace, kept_by_status
 from pulse_server.topics.service import LimitsOfTopics, LimitSweep, SettingsOfTopics
@@ -70,7 +70,6 @@ from pulse_server.transport.grpc.overview import OverviewRpcs
 from pulse_server.transport.grpc.schedules import ScheduleRpcs
 from pulse_server.transport.grpc.selections import SelectionRpcs
 from pulse_server.transport.grpc.server import grpc_server, listen
-from pulse_server.transport.grpc.steps import StepRpcs
 from pulse_server.transport.grpc.work import WorkRpcs
 from pulse_server.transport.grpc.workflows import WorkflowRpcs
 from pulse_server.upkeep.arrivals import ArrivalQueries, Arrivals

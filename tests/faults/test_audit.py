@@ -17,7 +17,7 @@ from pulse_server.jobs.new_jobs import Submitted
 from pulse_server.jobs.reports import Taker
 from pulse_server.jobs.rules import Claim
 from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.postgres.steps import PostgresStepRepo
+from pulse_server.steps.store import PostgresStepRepo
 from pulse_server.topics.store import PostgresLimitRepo
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.store import LEASE, Store, a_job, failure, room

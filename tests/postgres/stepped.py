@@ -9,10 +9,10 @@ from typing import Any
 from pulse_server.base.bounds import StepBounds
 from pulse_server.base.ids import new_id
 from pulse_server.database.connections import Database
-from pulse_server.domain.steps import Sent, Signal
 from pulse_server.jobs.reports import NewStep, SuspendReport
 from pulse_server.jobs.rules import Claim, Ended, Step
-from pulse_server.postgres.steps import PostgresStepRepo
+from pulse_server.steps.rules import Sent, Signal
+from pulse_server.steps.store import PostgresStepRepo
 from tests.fakes.store import Store
 from tests.model.jobs import ModelTime
 from tests.model.steps import StepModel

@@ -15,7 +15,6 @@ from pulse_server.jobs.leases import PostgresLeaseCheckRepo
 from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
-from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.reads import run_times
 from pulse_server.reads.attention import Attention
 from pulse_server.reads.awaiting import AwaitedJobs
@@ -26,6 +25,7 @@ from pulse_server.reads.servers import Servers
 from pulse_server.reads.statistics import Minutes
 from pulse_server.reads.topics import Topics
 from pulse_server.reads.vitals import VitalsQueries
+from pulse_server.steps.store import PostgresStepRepo
 from pulse_server.topics.store import PostgresTopicSettings
 from pulse_server.upkeep.arrivals import ArrivalQueries
 from pulse_server.upkeep.retention import ExpiredJobs

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pulse_server.base.ids import new_id
-from pulse_server.domain.steps import Signal
 from pulse_server.jobs.rules import Claim, JobStatus, Outcome
+from pulse_server.steps.rules import Signal
 from tests.fakes.store import failure
 from tests.postgres.stepped import BOUNDS, HOUR, Stepped
 

@@ -10,8 +10,8 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.access.users import Role, User
+from pulse_server.steps.rpcs import StepRpcs
 from pulse_server.topics.rpcs import TopicRpcs
-from pulse_server.transport.grpc.steps import StepRpcs
 from pulse_server.transport.grpc.work import WorkRpcs
 from pulse_server.transport.grpc.workflows import WorkflowRpcs
 from tests.transport.authorized import PASSWORD, caller

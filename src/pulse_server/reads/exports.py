@@ -11,7 +11,7 @@ from pulse_server.database.connections import Database
 from pulse_server.database.statements import statements
 from pulse_server.jobs.reads import THE_BEGINNING, job_from_row
 from pulse_server.jobs.rules import TERMINAL, Job, JobStatus, Step
-from pulse_server.postgres.steps import steps_of_timeline
+from pulse_server.steps.store import steps_of_timeline
 
 # Jobs that one statement looks at, whether they match or not, and the bytes that it returns, or one
 # larger job. That is also the size of a message, and the memory of each export.

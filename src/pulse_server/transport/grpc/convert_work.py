@@ -9,13 +9,13 @@ from pulse_server.base import bounds
 from pulse_server.base.errors import InvalidArgument
 from pulse_server.base.ids import parse_id
 from pulse_server.dispatch.rules import WorkerFacts
-from pulse_server.domain.steps import check_signal_names, check_step_name
 from pulse_server.doors.boundary import duration
 from pulse_server.jobs import messages
 from pulse_server.jobs.messages import _optional_run
 from pulse_server.jobs.reports import FailureReport, Report, ResultReport, SnoozeReport, SuspendReport
 from pulse_server.jobs.rules import Claim, ClaimedJob, ProgressReport
-from pulse_server.transport.grpc.convert_steps import step_to_continue
+from pulse_server.steps.rpcs import step_to_continue
+from pulse_server.steps.rules import check_signal_names, check_step_name
 
 
 def topics(names: Iterable[str]) -> frozenset[str]:

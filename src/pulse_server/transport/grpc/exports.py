@@ -20,7 +20,7 @@ from pulse_server.jobs import messages
 from pulse_server.jobs.rules import TERMINAL, JobStatus, Step
 from pulse_server.reads.exports import ExportFilter, ExportPage, Exports, Walk
 from pulse_server.reads.searches import Searches
-from pulse_server.transport.grpc.convert_steps import step_view
+from pulse_server.steps.rpcs import step_view
 
 # Statements of exports at a time: fewer than the connections for reading, which others need as well.
 EXPORT_READS = 2

@@ -17,6 +17,7 @@ from pulse_server.doors.callers import AccessRpcs, ChangeLog
 from pulse_server.doors.lines import Lines
 from pulse_server.doors.quotas import CostlyCalls, searches, searches_or_skips
 from pulse_server.doors.tls import Certificates
+from pulse_server.steps.rpcs import StepRpcs
 from pulse_server.topics.rpcs import TopicRpcs
 from pulse_server.transport.grpc.audit import AuditRpcs
 from pulse_server.transport.grpc.awaiting import AwaitingRpcs
@@ -26,7 +27,6 @@ from pulse_server.transport.grpc.jobs import JobRpcs
 from pulse_server.transport.grpc.overview import OverviewRpcs
 from pulse_server.transport.grpc.schedules import ScheduleRpcs
 from pulse_server.transport.grpc.selections import SelectionRpcs
-from pulse_server.transport.grpc.steps import StepRpcs
 from pulse_server.transport.grpc.work import WorkRpcs
 from pulse_server.transport.grpc.workflows import WorkflowRpcs
 

@@ -10,11 +10,11 @@ from typing import Any
 from pulse_server.base.bounds import StepBounds, error_group
 from pulse_server.database.connections import Connections, Database
 from pulse_server.database.statements import Rows, statements
-from pulse_server.domain.steps import Sent, Signal, Swept, Take, too_many_steps
 from pulse_server.jobs.leases import RowLocks, step_from_row
 from pulse_server.jobs.reads import claim_columns, ended_from_rows, progress_column
 from pulse_server.jobs.reports import NewStep, SuspendReport
 from pulse_server.jobs.rules import Claim, Ended, Step, StepKind
+from pulse_server.steps.rules import Sent, Signal, Swept, Take, too_many_steps
 
 _SQL = statements("transitions/steps.sql", "steps.sql", "locks.sql")
 
