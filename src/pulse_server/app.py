@@ -32,26 +32,18 @@ from pulse_server.doors.tls import Certificates
 from pulse_server.failpoints import with_failpoints
 from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.observation import Observation
-from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from pulse_server.reads.audit import Audit
-from pulse_server.reads.awaiting import LOOK, LOOK_WITHOUT_LINE, AwaitedJobs
 from pulse_server.reads.dead_letters import DeadLetters
 from pulse_server.reads.explanations import Explanations
 from pulse_server.reads.exports import Exports
 from pulse_server.reads.searches import Searches
 from pulse_server.reads.servers import SERVERS_INTERVAL, Servers, name_of_process, sparing_of
 from pulse_server.reads.statistics import STATISTICS_INTERVAL, Minutes, Statistics
-from pulse_server.service.jobs import Jobs
-from pulse_server.service.promoter import PROMOTE_INTERVAL, Promoter
-from pulse_server.service.reports import Reports
 from pulse_server.service.scheduler import SCHEDULE_INTERVAL, Scheduler
 from pulse_server.service.schedules import Schedules
-from pulse_server.service.selections import Selections
 from pulse_server.service.settler import Settler
-from pulse_server.service.start_limits import StartLimits
-from pulse_server.service.submissions import Submissions
 from pulse_server.service.workflow_publisher import WorkflowPublisher
 from pulse_server.service.workflows import Workflows
 from pulse_server.settings import Settings
@@ -63,20 +55,27 @@ from pulse_server.topics.rules import Grace, kept_by_status
 from pulse_server.topics.service import LimitsOfTopics, LimitSweep, SettingsOfTopics
 from pulse_server.topics.store import PostgresLimitRepo, PostgresTopicSettings
 from pulse_server.transport.grpc.audit import AuditRpcs
-from pulse_server.transport.grpc.awaiting import AwaitingRpcs
 from pulse_server.transport.grpc.exports import ExportRpcs
-from pulse_server.transport.grpc.jobs import JobRpcs
 from pulse_server.transport.grpc.overview import OverviewRpcs
 from pulse_server.transport.grpc.schedules import ScheduleRpcs
-from pulse_server.transport.grpc.selections import SelectionRpcs
 from pulse_server.transport.grpc.server import grpc_server, listen
-from pulse_server.transport.grpc.work import WorkRpcs
 from pulse_server.transport.grpc.workflows import WorkflowRpcs
-from pulse_server.upkeep.arrivals import ArrivalQueries, Arrivals
-from pulse_server.upkeep.lease_keeping import LeaseKeeping
-from pulse_server.upkeep.retention import ExpiredJobs, Retention
 from pulse_server.wakeups.line import NoWakeupLine, wakeup_line
 from pulse_server.wakeups.watchers import Watchers
+from pulse_server.work.attempts import LeaseKeeping, Reports
+from pulse_server.work.awaiting import LOOK, LOOK_WITHOUT_LINE, AwaitedJobs
+from pulse_server.work.job_rpcs import AwaitingRpcs, JobRpcs, SelectionRpcs
+from pulse_server.work.jobs import Jobs, Selections
+from pulse_server.work.retention import ExpiredJobs, PostgresCompletedDayRepo, RetentionKeeping
+from pulse_server.work.submissions import (
+    PROMOTE_INTERVAL,
+    ArrivalQueries,
+    Arrivals,
+    Promoter,
+    StartLimits,
+    Submissions,
+)
+from pulse_server.work.worker_rpcs import WorkRpcs
 
 # Delay between the first rounds of the loops. Most loops run about every second. Staggered, they
 # share one or two connections; together, each would open its own connection. The first statements
@@ -147,7 +146,7 @@ class App:
         self.start_limits = StartLimits(repo, publisher)
         schedules = with_failpoints(PostgresScheduleRepo(self._database))
         self.scheduler = Scheduler(schedules, publisher, interval=SCHEDULE_INTERVAL)
-        self.retention = Retention(
+        self.retention = RetentionKeeping(
             with_failpoints(ExpiredJobs(self._database)),
             PostgresCompletedDayRepo(self._database),
             publisher,

@@ -11,12 +11,12 @@ from pulse_server.base.errors import Unavailable
 from pulse_server.dispatch.store import PostgresDispatchRepo as Switches
 from pulse_server.jobs.store import PostgresJobRepo as Jobs
 from pulse_server.postgres.schedules import PostgresScheduleRepo
-from pulse_server.service.reports import Reports
-from pulse_server.service.submissions import Submissions
 from pulse_server.steps.store import PostgresStepRepo as Steps
 from pulse_server.topics.store import PostgresLimitRepo as Limits
 from pulse_server.topics.store import PostgresTopicSettings
-from pulse_server.upkeep.retention import ExpiredJobs
+from pulse_server.work.attempts import Reports
+from pulse_server.work.retention import ExpiredJobs
+from pulse_server.work.submissions import Submissions
 
 Owner = TypeVar("Owner")
 

@@ -17,7 +17,7 @@ from pulse.worker.reporter import Reporter
 from pulse_server.checks.listing import unknown_variables
 from pulse_server.failpoints import TABLE
 from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.transport.grpc.work import WorkRpcs
+from pulse_server.work.worker_rpcs import WorkRpcs
 from tests.rows import each_row
 
 SOURCES = Path(failpoints.__file__).parent.parent

@@ -21,10 +21,9 @@ from pulse_server.database.connections import Database
 from pulse_server.database.schema import known_functions
 from pulse_server.database.statements import Fetch, Rows, statements
 from pulse_server.dispatch.store import PostgresDispatchRepo
-from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.topics.store import PostgresLimitRepo, PostgresTopicSettings
-from pulse_server.upkeep.retention import ExpiredJobs
+from pulse_server.work.retention import ExpiredJobs, PostgresCompletedDayRepo
 from tests.postgres.planning import Planning
 from tests.postgres.sessions import Connection, blocked
 from tests.postgres.sql_files import FILES

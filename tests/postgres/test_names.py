@@ -13,11 +13,9 @@ from pulse_server.database.statements import statements
 from pulse_server.dispatch.store import PostgresDispatchRepo
 from pulse_server.jobs.leases import PostgresLeaseCheckRepo
 from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.reads import run_times
 from pulse_server.reads.attention import Attention
-from pulse_server.reads.awaiting import AwaitedJobs
 from pulse_server.reads.dead_letters import DeadLetters
 from pulse_server.reads.explanations import Explanations
 from pulse_server.reads.exports import Exports
@@ -27,10 +25,11 @@ from pulse_server.reads.topics import Topics
 from pulse_server.reads.vitals import VitalsQueries
 from pulse_server.steps.store import PostgresStepRepo
 from pulse_server.topics.store import PostgresTopicSettings
-from pulse_server.upkeep.arrivals import ArrivalQueries
-from pulse_server.upkeep.retention import ExpiredJobs
 from pulse_server.wakeups.line import NoWakeupLine, PostgresWakeupLine
 from pulse_server.wakeups.watchers import WakeupLine
+from pulse_server.work.awaiting import AwaitedJobs
+from pulse_server.work.retention import ExpiredJobs, PostgresCompletedDayRepo
+from pulse_server.work.submissions import ArrivalQueries
 from tests.fakes.wakeups import FakeWakeupLine
 from tests.postgres import sql_files
 from tests.rows import each_row

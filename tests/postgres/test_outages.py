@@ -20,7 +20,7 @@ from pulse_server.database.connector import translated
 from pulse_server.database.rights import wait_until_reachable
 from pulse_server.jobs.new_jobs import Submitted
 from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.service.submissions import Submissions
+from pulse_server.work.submissions import Submissions
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.replica import Replica
 from tests.fakes.store import LEASE, Store, a_job

@@ -15,7 +15,7 @@ from pulse_server.jobs.rules import TERMINAL, JobStatus
 from pulse_server.topics.rules import KEPT as ENTRIES
 from pulse_server.topics.rules import Grace, Kept
 from pulse_server.topics.store import PostgresTopicSettings
-from pulse_server.upkeep.retention import ExpiredJobs
+from pulse_server.work.retention import ExpiredJobs
 from tests.fakes.store import Store
 from tests.postgres.completed_jobs import put_back
 from tests.postgres.sessions import Connection

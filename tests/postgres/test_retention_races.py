@@ -18,8 +18,8 @@ from pulse_server.database.connections import Database
 from pulse_server.jobs.reads import THE_BEGINNING
 from pulse_server.jobs.rules import REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.jobs.store import _SQL
-from pulse_server.upkeep.retention import _SQL as RETENTION_SQL
-from pulse_server.upkeep.retention import ExpiredJobs
+from pulse_server.work.retention import _SQL as RETENTION_SQL
+from pulse_server.work.retention import ExpiredJobs
 from tests.fakes.store import Store
 from tests.postgres.sessions import Connection, blocked
 from tests.postgres_cluster import Databases

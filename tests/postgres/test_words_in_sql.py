@@ -16,7 +16,7 @@ from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Schedule, 
 from pulse_server.jobs.rules import TERMINAL, Job, JobStatus, Outcome, StepKind
 from pulse_server.reads.horizon import HolderKind
 from pulse_server.reads.topics import TopicDepth
-from pulse_server.upkeep.retention import _STATUSES as KEPT
+from pulse_server.work.retention import _STATUSES as KEPT
 from tests.postgres.sessions import Connection
 from tests.postgres.sql_files import TRANSITIONS
 from tests.retry_delays import MOST_ATTEMPTS_SQUARED, retry_delay

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from pulse_server.base.ids import new_id
 from pulse_server.jobs.rules import JobStatus
-from pulse_server.upkeep.retention import ExpiredJobs
+from pulse_server.work.retention import ExpiredJobs
 from tests.postgres.workflow_stores import StoredWorkflows, SubmittedWorkflow, node
 
 

@@ -7,7 +7,7 @@ import pytest
 from pulse_server.base.errors import InvalidTransition, JobNotFound
 from pulse_server.base.ids import new_id
 from pulse_server.jobs.rules import LIVE, TERMINAL, JobFilter, JobStatus
-from pulse_server.service.jobs import Jobs
+from pulse_server.work.jobs import Jobs
 from tests.fakes.replica import StoredReplica
 from tests.fakes.store import a_job
 

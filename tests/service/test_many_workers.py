@@ -13,7 +13,7 @@ from pulse_server.dispatch.hub import ClaimSlot
 from pulse_server.dispatch.workers import Backlog, Session
 from pulse_server.jobs.reports import Slots
 from pulse_server.jobs.rules import Claim, ClaimedJob
-from pulse_server.service.submissions import Submissions
+from pulse_server.work.submissions import Submissions
 from tests.dispatch.hub_under_test import a_hub, a_session
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.replica import StoredReplica

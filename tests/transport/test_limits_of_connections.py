@@ -125,7 +125,7 @@ async def test_calls_beyond_the_bound_of_a_connection_wait_for_others_to_end(
 @pytest.fixture
 def short_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker has half a second to read a message. Leases are 30 s: none expires in these tests."""
-    monkeypatch.setattr("pulse_server.transport.grpc.work.STREAM_WRITE_SHARE", 1 / 60)
+    monkeypatch.setattr("pulse_server.work.worker_rpcs.STREAM_WRITE_SHARE", 1 / 60)
 
 
 JOBS = 42  # so many may wait for a worker: a message on its way, and as many behind it

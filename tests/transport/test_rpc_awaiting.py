@@ -8,9 +8,9 @@ import pytest
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.database.connections import Connections
 from pulse_server.database.statements import statements
-from pulse_server.reads import awaiting
-from pulse_server.reads.awaiting import AwaitedJobs
 from pulse_server.wakeups.watchers import Wakeup
+from pulse_server.work import awaiting
+from pulse_server.work.awaiting import AwaitedJobs
 from tests.eventually import eventually
 from tests.transport.awaiting_caller import UNKNOWN, awaited, complete, settled
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test

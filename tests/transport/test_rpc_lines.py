@@ -13,7 +13,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from pulse_server.base import bounds
 from pulse_server.jobs.new_jobs import NewJob
-from pulse_server.service.submissions import Submissions
+from pulse_server.work.submissions import Submissions
 from tests.eventually import PROMPT_SECONDS
 from tests.transport.authorized import PASSWORD, USERS, caller
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test

@@ -14,7 +14,8 @@ from pulse_server.base.ids import new_id
 from pulse_server.base.loops import TURN_ENTRIES, TURN_VIEWS
 from pulse_server.doors import boundary
 from pulse_server.jobs import messages
-from pulse_server.transport.grpc import convert_overview, convert_schedules, convert_work, schedules
+from pulse_server.transport.grpc import convert_overview, convert_schedules, schedules
+from pulse_server.work import worker_rpcs
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 VIEWS = 3 * TURN_VIEWS
@@ -205,6 +206,6 @@ WORKERS_CALLS: dict[str, Call] = {
 async def test_what_workers_send_is_read_in_turns(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    counted = await calls_by_turn(monkeypatch, convert_work, "parse_id", WORKERS_CALLS[name](server))
+    counted = await calls_by_turn(monkeypatch, worker_rpcs, "parse_id", WORKERS_CALLS[name](server))
 
     assert (sum(counted), max(counted)) == (ENTRIES, TURN_ENTRIES)

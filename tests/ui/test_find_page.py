@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from pulse_server.reads import searches
-from pulse_server.service import jobs
+from pulse_server.work import jobs
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.dashboards import DashboardUnderTest
 from tests.ui.visitors import Visitor

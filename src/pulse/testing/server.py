@@ -31,7 +31,7 @@ from pulse_server.jobs.leases import claimed_jobs, with_steps
 from pulse_server.jobs.reads import job_from_row
 from pulse_server.jobs.reports import Slots
 from pulse_server.jobs.rules import Claim, ClaimedJob, Job
-from pulse_server.transport.grpc.deliveries import DeliveryEncoder
+from pulse_server.work.worker_rpcs import DeliveryEncoder
 
 if TYPE_CHECKING:
     from pulse_server.app import App

@@ -14,7 +14,7 @@ from pulse_server.database.connections import Database
 from pulse_server.database.statements import statements
 from pulse_server.jobs.reads import job_from_row
 from pulse_server.jobs.rules import Job
-from pulse_server.service.jobs import job_weight
+from pulse_server.work.jobs import job_weight
 
 # Cached counts, each of one topic or of all topics. One takes PAGE_BYTES at the most.
 DEAD_LETTER_COUNTS_REMEMBERED = 8

@@ -18,7 +18,7 @@ from pulse_server.database.connections import Database
 from pulse_server.database.statements import Rows, statements
 from pulse_server.jobs.reads import Listing, job_from_row
 from pulse_server.jobs.rules import Job, JobFilter
-from pulse_server.service.jobs import JOBS_FOUND, SEARCHED_JOBS, job_weight, page_key
+from pulse_server.work.jobs import JOBS_FOUND, SEARCHED_JOBS, job_weight, page_key
 
 # Jobs that one call compares, and the bytes of their payloads that it reads if it looks for a field.
 COMPARED = 10_000

@@ -28,9 +28,9 @@ from pulse_server.jobs.reports import lost
 from pulse_server.jobs.rules import Claim
 from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.postgres.workflows import PostgresWorkflowRepo
-from pulse_server.service.jobs import Jobs
 from pulse_server.service.settler import Settler
 from pulse_server.service.workflow_publisher import WorkflowPublisher
+from pulse_server.work.jobs import Jobs
 
 # How often a workflow that a client waits for is read: it may end at another server.
 WAIT_LOOK = timedelta(milliseconds=500)

@@ -19,8 +19,8 @@ from pulse_server.database.schema import Migration, apply_migrations, known_migr
 from pulse_server.jobs.new_jobs import Submitted, Unique
 from pulse_server.jobs.rules import Claim
 from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.topics.store import PostgresLimitRepo
+from pulse_server.work.retention import PostgresCompletedDayRepo
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.fakes.time_machines import PostgresTimeMachine

@@ -15,12 +15,12 @@ from pulse_server.doors.boundary import SERVICE
 from pulse_server.doors.callers import Callers, may_call
 from pulse_server.jobs import messages
 from pulse_server.jobs.rules import Job, JobFilter
-from pulse_server.service.jobs import Jobs
 from pulse_server.service.schedules import MOST_DECLARED, Declarer, Schedules
 from pulse_server.topics.rpcs import UnservedNotes
 from pulse_server.topics.service import TopicRules
 from pulse_server.transport.grpc import convert_schedules
 from pulse_server.transport.grpc.whole_lists import View, whole_list
+from pulse_server.work.jobs import Jobs
 
 JobListRequest: TypeAlias = pb.ListScheduleJobsRequest | pb.ListScheduleFiresRequest
 

@@ -20,15 +20,13 @@ from pulse_server.doors.tls import Certificates
 from pulse_server.steps.rpcs import StepRpcs
 from pulse_server.topics.rpcs import TopicRpcs
 from pulse_server.transport.grpc.audit import AuditRpcs
-from pulse_server.transport.grpc.awaiting import AwaitingRpcs
 from pulse_server.transport.grpc.exports import ExportRpcs
 from pulse_server.transport.grpc.health import Health, add_reflection
-from pulse_server.transport.grpc.jobs import JobRpcs
 from pulse_server.transport.grpc.overview import OverviewRpcs
 from pulse_server.transport.grpc.schedules import ScheduleRpcs
-from pulse_server.transport.grpc.selections import SelectionRpcs
-from pulse_server.transport.grpc.work import WorkRpcs
 from pulse_server.transport.grpc.workflows import WorkflowRpcs
+from pulse_server.work.job_rpcs import AwaitingRpcs, JobRpcs, SelectionRpcs
+from pulse_server.work.worker_rpcs import WorkRpcs
 
 # Calls at a time that search or count jobs, fewer than READ_CONNECTIONS, and that compute in a thread.
 COSTLY_SEARCHES = 3
