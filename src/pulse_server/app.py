@@ -32,7 +32,6 @@ from pulse_server.doors.tls import Certificates
 from pulse_server.failpoints import with_failpoints
 from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.observation import Observation
-from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from pulse_server.reads.audit import Audit
 from pulse_server.reads.dead_letters import DeadLetters
@@ -41,8 +40,9 @@ from pulse_server.reads.exports import Exports
 from pulse_server.reads.searches import Searches
 from pulse_server.reads.servers import SERVERS_INTERVAL, Servers, name_of_process, sparing_of
 from pulse_server.reads.statistics import STATISTICS_INTERVAL, Minutes, Statistics
-from pulse_server.service.scheduler import SCHEDULE_INTERVAL, Scheduler
-from pulse_server.service.schedules import Schedules
+from pulse_server.schedules.rpcs import ScheduleRpcs
+from pulse_server.schedules.service import SCHEDULE_INTERVAL, Scheduler, Schedules
+from pulse_server.schedules.store import PostgresScheduleRepo
 from pulse_server.service.settler import Settler
 from pulse_server.service.workflow_publisher import WorkflowPublisher
 from pulse_server.service.workflows import Workflows
@@ -57,7 +57,6 @@ from pulse_server.topics.store import PostgresLimitRepo, PostgresTopicSettings
 from pulse_server.transport.grpc.audit import AuditRpcs
 from pulse_server.transport.grpc.exports import ExportRpcs
 from pulse_server.transport.grpc.overview import OverviewRpcs
-from pulse_server.transport.grpc.schedules import ScheduleRpcs
 from pulse_server.transport.grpc.server import grpc_server, listen
 from pulse_server.transport.grpc.workflows import WorkflowRpcs
 from pulse_server.wakeups.line import NoWakeupLine, wakeup_line

@@ -10,7 +10,7 @@ from pulse import failpoints
 from pulse_server.base.errors import Unavailable
 from pulse_server.dispatch.store import PostgresDispatchRepo as Switches
 from pulse_server.jobs.store import PostgresJobRepo as Jobs
-from pulse_server.postgres.schedules import PostgresScheduleRepo
+from pulse_server.schedules.store import PostgresScheduleRepo
 from pulse_server.steps.store import PostgresStepRepo as Steps
 from pulse_server.topics.store import PostgresLimitRepo as Limits
 from pulse_server.topics.store import PostgresTopicSettings

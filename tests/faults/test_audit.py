@@ -12,11 +12,11 @@ import pytest
 
 from pulse_server.database.connections import Database
 from pulse_server.dispatch.store import PostgresDispatchRepo
-from pulse_server.domain.schedules import CatchUp, Every
 from pulse_server.jobs.new_jobs import Submitted
 from pulse_server.jobs.reports import Taker
 from pulse_server.jobs.rules import Claim
 from pulse_server.jobs.store import PostgresJobRepo
+from pulse_server.schedules.rules import CatchUp, Every
 from pulse_server.steps.store import PostgresStepRepo
 from pulse_server.topics.store import PostgresLimitRepo
 from tests.eventually import PATIENCE_SECONDS

@@ -21,7 +21,7 @@ from pulse_server.database.connections import Database
 from pulse_server.database.schema import known_functions
 from pulse_server.database.statements import Fetch, Rows, statements
 from pulse_server.dispatch.store import PostgresDispatchRepo
-from pulse_server.postgres.schedules import PostgresScheduleRepo
+from pulse_server.schedules.store import PostgresScheduleRepo
 from pulse_server.topics.store import PostgresLimitRepo, PostgresTopicSettings
 from pulse_server.work.retention import ExpiredJobs, PostgresCompletedDayRepo
 from tests.postgres.planning import Planning

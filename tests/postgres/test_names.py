@@ -13,7 +13,6 @@ from pulse_server.database.statements import statements
 from pulse_server.dispatch.store import PostgresDispatchRepo
 from pulse_server.jobs.leases import PostgresLeaseCheckRepo
 from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.reads import run_times
 from pulse_server.reads.attention import Attention
 from pulse_server.reads.dead_letters import DeadLetters
@@ -23,6 +22,7 @@ from pulse_server.reads.servers import Servers
 from pulse_server.reads.statistics import Minutes
 from pulse_server.reads.topics import Topics
 from pulse_server.reads.vitals import VitalsQueries
+from pulse_server.schedules.store import PostgresScheduleRepo
 from pulse_server.steps.store import PostgresStepRepo
 from pulse_server.topics.store import PostgresTopicSettings
 from pulse_server.wakeups.line import NoWakeupLine, PostgresWakeupLine

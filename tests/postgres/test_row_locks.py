@@ -16,7 +16,7 @@ from pulse_server.jobs.leases import LOCK_REMEMBERED, RowLocks
 from pulse_server.jobs.new_jobs import Submitted
 from pulse_server.jobs.reports import Taker
 from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.service.schedules import Schedules
+from pulse_server.schedules.service import Schedules
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.replica import Replica
 from tests.fakes.store import LEASE, Store, a_job, failure

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.service import schedules
+from pulse_server.schedules import service
 from pulse_server.transport.grpc import convert_overview
 from tests.eventually import PROMPT_SECONDS
 from tests.transport.jobs_table import JobsTable
@@ -35,7 +35,7 @@ def threads_of(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[
 async def test_fires_of_a_rare_cron_are_computed_beside_the_event_loop(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    threads = threads_of(monkeypatch, schedules, "upcoming")
+    threads = threads_of(monkeypatch, service, "upcoming")
 
     answer = await server.stub.PreviewSchedule(pb.PreviewScheduleRequest(cron="0 0 29 2 MON", count=100))
 

@@ -14,7 +14,8 @@ from pulse_server.base.ids import new_id
 from pulse_server.base.loops import TURN_ENTRIES, TURN_VIEWS
 from pulse_server.doors import boundary
 from pulse_server.jobs import messages
-from pulse_server.transport.grpc import convert_overview, convert_schedules, schedules
+from pulse_server.schedules import rpcs
+from pulse_server.transport.grpc import convert_overview
 from pulse_server.work import worker_rpcs
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
@@ -105,7 +106,7 @@ async def test_schedules_are_converted_in_turns(
 ) -> None:
     await add_schedules(server)
     call = server.stub.ListSchedules(pb.ListSchedulesRequest(limit=limit))
-    counted = await calls_by_turn(monkeypatch, convert_schedules, "schedule_view", call)
+    counted = await calls_by_turn(monkeypatch, rpcs, "schedule_view", call)
 
     assert (sum(counted), max(counted)) == (VIEWS, TURN_VIEWS)
 
@@ -127,7 +128,7 @@ async def test_fires_of_a_schedule_are_converted_in_turns(
 ) -> None:
     schedule_id = await add_fires(server)
     call = server.stub.ListScheduleFires(pb.ListScheduleFiresRequest(schedule_id=schedule_id, limit=limit))
-    counted = await calls_by_turn(monkeypatch, schedules, "_fire_view", call)
+    counted = await calls_by_turn(monkeypatch, rpcs, "_fire_view", call)
 
     assert (sum(counted), max(counted)) == (VIEWS, TURN_VIEWS)
 

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pulse_server.base.errors import InvalidArgument
-from pulse_server.domain.timetables import read_expression
+from pulse_server.schedules.rules import read_expression
 from pulse_ui.views.schedules.cron import cron_words, read_interval
 from pulse_ui.views.words import interval_words
 from tests.rows import each_row

@@ -10,7 +10,6 @@ from pulse_server.base.sharing import Sample
 from pulse_server.database.connections import Database
 from pulse_server.database.statements import statements
 from pulse_server.dispatch.service import Gate
-from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.reads.findings import (
     Finding,
     FullestLane,
@@ -25,6 +24,7 @@ from pulse_server.reads.run_times import long_runs
 from pulse_server.reads.servers import Servers
 from pulse_server.reads.space import Space
 from pulse_server.reads.topics import TopicDepth, TopicRates, Topics
+from pulse_server.schedules.store import PostgresScheduleRepo
 from pulse_server.topics.store import PostgresLimitRepo
 
 # Late topics whose limits are read, the longest waiting first.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from pulse_server.domain.schedules import fire_id
+from pulse_server.schedules.rules import fire_id
 from tests.faults.changes import ScheduleChange
 from tests.faults.made_up.jobs import MadeUpJob
 from tests.faults.made_up.runs import STEP, MadeUpRun

@@ -12,8 +12,17 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 
-from pulse_server.domain.schedules import Cron, Every, Once, Timetable, fire_id
-from pulse_server.domain.timetables import MISSED_AFTER, MOST_REPLAYED, next_run, upcoming
+from pulse_server.schedules.rules import (
+    MISSED_AFTER,
+    MOST_REPLAYED,
+    Cron,
+    Every,
+    Once,
+    Timetable,
+    fire_id,
+    next_run,
+    upcoming,
+)
 from tests.faults.changes import HAND_OVER, INSERT, ScheduleChange
 from tests.faults.evidence import Evidence
 from tests.faults.violations import Violation

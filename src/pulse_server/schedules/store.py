@@ -14,8 +14,11 @@ import asyncpg
 from pulse_server.base.ids import PageKey
 from pulse_server.database.connections import Database
 from pulse_server.database.statements import Rows, metadata_to_json, statements
-from pulse_server.domain.schedule_owners import Attempts
-from pulse_server.domain.schedules import (
+from pulse_server.jobs.leases import finished_since
+from pulse_server.jobs.reads import metadata_from_json
+from pulse_server.jobs.reports import Fired
+from pulse_server.schedules.rules import (
+    Attempts,
     CatchUp,
     Cron,
     Every,
@@ -28,9 +31,6 @@ from pulse_server.domain.schedules import (
     Timetable,
     Work,
 )
-from pulse_server.jobs.leases import finished_since
-from pulse_server.jobs.reads import metadata_from_json
-from pulse_server.jobs.reports import Fired
 
 _SQL = statements("schedules.sql", "transitions/schedules.sql")
 _MILLISECOND = timedelta(milliseconds=1)
