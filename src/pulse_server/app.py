@@ -32,7 +32,6 @@ from pulse_server.doors.tls import Certificates
 from pulse_server.failpoints import with_failpoints
 from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.observation import Observation
-from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from pulse_server.reads.audit import Audit
 from pulse_server.reads.dead_letters import DeadLetters
 from pulse_server.reads.explanations import Explanations
@@ -43,9 +42,6 @@ from pulse_server.reads.statistics import STATISTICS_INTERVAL, Minutes, Statisti
 from pulse_server.schedules.rpcs import ScheduleRpcs
 from pulse_server.schedules.service import SCHEDULE_INTERVAL, Scheduler, Schedules
 from pulse_server.schedules.store import PostgresScheduleRepo
-from pulse_server.service.settler import Settler
-from pulse_server.service.workflow_publisher import WorkflowPublisher
-from pulse_server.service.workflows import Workflows
 from pulse_server.settings import Settings
 from pulse_server.steps.rpcs import StepRpcs
 from pulse_server.steps.service import Steps, StepSweep
@@ -58,7 +54,6 @@ from pulse_server.transport.grpc.audit import AuditRpcs
 from pulse_server.transport.grpc.exports import ExportRpcs
 from pulse_server.transport.grpc.overview import OverviewRpcs
 from pulse_server.transport.grpc.server import grpc_server, listen
-from pulse_server.transport.grpc.workflows import WorkflowRpcs
 from pulse_server.wakeups.line import NoWakeupLine, wakeup_line
 from pulse_server.wakeups.watchers import Watchers
 from pulse_server.work.attempts import LeaseKeeping, Reports
@@ -75,6 +70,9 @@ from pulse_server.work.submissions import (
     Submissions,
 )
 from pulse_server.work.worker_rpcs import WorkRpcs
+from pulse_server.workflows.rpcs import WorkflowRpcs
+from pulse_server.workflows.service import WorkflowPublisher, Workflows, WorkflowSettler
+from pulse_server.workflows.store import PostgresWorkflowRepo
 
 # Delay between the first rounds of the loops. Most loops run about every second. Staggered, they
 # share one or two connections; together, each would open its own connection. The first statements
@@ -111,7 +109,7 @@ class App:
         )
         workflow_repo = PostgresWorkflowRepo(self._database, settings.lease_ttl)
         workflow_publisher = WorkflowPublisher(metrics, self.watchers, self.roster)
-        self.settler = Settler(workflow_repo, workflow_publisher)
+        self.settler = WorkflowSettler(workflow_repo, workflow_publisher)
         publisher = Publisher(
             *(metrics, self.watchers, self.roster, self._line), claim_spans(), self.settler.loop.nudge
         )

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from pulse_server.base.ids import new_id
-from pulse_server.domain.workflows import (
+from pulse_server.jobs.rules import LIVE, Claim, Job, JobStatus
+from pulse_server.workflows.rules import (
     Addition,
     CanceledWorkflow,
     NewNode,
@@ -18,7 +19,6 @@ from pulse_server.domain.workflows import (
     Workflow,
     WorkflowBounds,
 )
-from pulse_server.jobs.rules import LIVE, Claim, Job, JobStatus
 from tests.model.jobs import WITHOUT_END, JobModel, new_row
 
 _FAILED_PARENT = "A job that it waited for did not succeed."

@@ -12,9 +12,9 @@ from pulse.topic_settings import Entries
 from pulse_server.base import tuning
 from pulse_server.database.connections import Database
 from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from pulse_server.steps.store import PostgresStepRepo
 from pulse_server.topics.store import PostgresLimitRepo, PostgresTopicSettings
+from pulse_server.workflows.store import PostgresWorkflowRepo
 from tests.fakes.store import LEASE, Store
 from tests.fakes.time_machines import PostgresTimeMachine
 from tests.postgres.glance import Glance

@@ -5,7 +5,7 @@ Only where OpenTelemetry is installed and a provider was set, by exporting.py or
 The publisher: after each commit it counts the change, announces it to watchers and wakes dispatch.
 
 One method per transition of docs/job-lifecycle.md. A service asks the store for a change and publishes the
-answer here. Besides service/workflow_publisher.py nothing else counts jobs, announces transitions or wakes
+answer here. Besides workflows/service.py nothing else counts jobs, announces transitions or wakes
 the hub. All methods take whole batches.
 """
 

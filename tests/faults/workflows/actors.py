@@ -11,10 +11,10 @@ from itertools import count
 from random import Random
 
 from pulse_server.base.ids import new_id
-from pulse_server.domain.workflows import NewNode, When, WorkflowBounds
 from pulse_server.jobs.new_jobs import NewJob
 from pulse_server.jobs.reports import FailureReport, Slots
 from pulse_server.jobs.rules import Claim
+from pulse_server.workflows.rules import NewNode, When, WorkflowBounds
 from tests.faults.workflows.shapes import SUCCEEDED, Shape, draw_condition, draw_shape
 from tests.faults.workflows.world import Server, World
 

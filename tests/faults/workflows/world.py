@@ -11,7 +11,7 @@ from random import Random
 from pulse_server.base.errors import PulseError
 from pulse_server.database.connections import Database
 from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.postgres.workflows import PostgresWorkflowRepo
+from pulse_server.workflows.store import PostgresWorkflowRepo
 from tests.faults.cluster import AWAY
 from tests.faults.history import History, Operation
 

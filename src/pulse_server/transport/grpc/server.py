@@ -24,9 +24,9 @@ from pulse_server.transport.grpc.audit import AuditRpcs
 from pulse_server.transport.grpc.exports import ExportRpcs
 from pulse_server.transport.grpc.health import Health, add_reflection
 from pulse_server.transport.grpc.overview import OverviewRpcs
-from pulse_server.transport.grpc.workflows import WorkflowRpcs
 from pulse_server.work.job_rpcs import AwaitingRpcs, JobRpcs, SelectionRpcs
 from pulse_server.work.worker_rpcs import WorkRpcs
+from pulse_server.workflows.rpcs import WorkflowRpcs
 
 # Calls at a time that search or count jobs, fewer than READ_CONNECTIONS, and that compute in a thread.
 COSTLY_SEARCHES = 3

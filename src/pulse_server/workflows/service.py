@@ -1,36 +1,188 @@
-"""Workflows: submit them, add to them, wait for them, cancel and retry them. ADR-0077"""
+"""Publishes what is done to jobs of workflows: they are stored together, and wait for each other. ADR-0077
+
+Lets jobs of workflows start once the jobs that they wait for have ended. ADR-0077
+
+Workflows: submit them, add to them, wait for them, cancel and retry them. ADR-0077
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar
 
 from pulse_server.base import bounds
-from pulse_server.base.errors import InvalidTransition, WorkflowExists, WorkflowNotFound
+from pulse_server.base.errors import InvalidTransition, PulseError, WorkflowExists, WorkflowNotFound
 from pulse_server.base.ids import Page, PageKey, fitting, page_of
+from pulse_server.base.loops import Loop, lease_clock
+from pulse_server.base.metrics import Metrics
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.workflows import (
+from pulse_server.dispatch.roster import Roster
+from pulse_server.jobs.new_jobs import NewJob
+from pulse_server.jobs.reports import lost
+from pulse_server.jobs.rules import Claim, JobStatus, Level
+from pulse_server.jobs.store import PostgresJobRepo
+from pulse_server.wakeups.watchers import Watchers, of_new, transition
+from pulse_server.work.jobs import Jobs
+from pulse_server.workflows.rules import (
     Addition,
     NewNode,
     Node,
+    Settled,
     Stored,
     Workflow,
     WorkflowBounds,
+    WorkflowsLocked,
     check_addition,
     check_edges,
     check_keys,
     in_order,
     shown,
 )
-from pulse_server.jobs.reports import lost
-from pulse_server.jobs.rules import Claim
-from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.postgres.workflows import PostgresWorkflowRepo
-from pulse_server.service.settler import Settler
-from pulse_server.service.workflow_publisher import WorkflowPublisher
-from pulse_server.work.jobs import Jobs
+from pulse_server.workflows.store import PostgresWorkflowRepo
+
+
+class WorkflowPublisher:
+    def __init__(self, metrics: Metrics, watchers: Watchers, roster: Roster) -> None:
+        self._metrics = metrics
+        self._watchers = watchers
+        self._roster = roster
+
+    def stored(self, jobs: Sequence[NewJob], roots: Sequence[NewJob] = ()) -> None:
+        """Jobs of a workflow were stored. The roots wait for no other job."""
+        self._metrics.count_topics(self._metrics.submitted, [job.topic for job in jobs])
+        self._watchers.publish(lambda: [of_new(job.id, job.topic) for job in jobs])
+        ready = [job for job in roots if job.may_be_ready]
+        self._roster.jobs_ready({job.topic for job in ready}, jobs=len(ready))
+
+    def ready(self, levels: Sequence[Level], jobs: int) -> None:
+        """Jobs no longer wait for other jobs. Their status did not change."""
+        self._roster.jobs_ready({level.topic for level in levels}, levels, jobs)
+
+    def dropped(self, topic: str, job_ids: Sequence[str]) -> None:
+        """A workflow canceled jobs that waited: their condition cannot hold any more."""
+        self._metrics.canceled.add(self._metrics.topic(topic), by=len(job_ids))
+        self._watchers.publish_ends(
+            lambda: [transition(job_id, topic, JobStatus.CANCELED) for job_id in job_ids]
+        )
+
+
+# Each end of a job nudges the settler. A tick finds what a server left that died.
+SETTLE_INTERVAL = timedelta(milliseconds=500)
+# After a settle that left notices and did nothing: another server has their workflows.
+SETTLE_PAUSE = timedelta(milliseconds=20)
+# Bounds of one transaction. The first of many jobs start while others are let go.
+SETTLE_WORKFLOWS = 100
+SETTLE_NOTICES = 1000
+SETTLE_ROUNDS = 50
+SETTLE_JOBS = 1000
+# How long a workflow that cannot be settled is left alone. The others go on.
+FAILING_REST = timedelta(minutes=1)
+# The same for a workflow of which another session of the database has locked a row.
+LOCKED_REST = timedelta(seconds=2)
+
+log = logging.getLogger(__name__)
+
+
+class WorkflowSettler:
+    """Each server has one. The row of a workflow is locked, so settlers of several servers do not meet."""
+
+    def __init__(self, repo: PostgresWorkflowRepo, publisher: WorkflowPublisher) -> None:
+        self._repo = repo
+        self._publisher = publisher
+        self._awaited: dict[str, set[asyncio.Event]] = {}
+        # Workflows that could not be settled, and when they are tried again.
+        self._failing: dict[str, float] = {}
+        self.loop = Loop("workflows", self.tick, SETTLE_INTERVAL)
+
+    @contextmanager
+    def awaiting(self, workflow_id: str) -> Iterator[asyncio.Event]:
+        """An event that is set when this server finds that the workflow has ended."""
+        ended = asyncio.Event()
+        self._awaited.setdefault(workflow_id, set()).add(ended)
+        try:
+            yield ended
+        finally:
+            self._awaited[workflow_id].discard(ended)
+            if not self._awaited[workflow_id]:
+                del self._awaited[workflow_id]
+
+    async def tick(self) -> timedelta:
+        while True:
+            settled = await self.settle()
+            if not settled.is_more:
+                return SETTLE_INTERVAL
+            if not settled.did_something:
+                return SETTLE_INTERVAL if self._failing else SETTLE_PAUSE
+
+    async def settle(self) -> Settled:
+        """Take some notices, let jobs start, and publish them.
+
+        If that fails, or meets a lock, each workflow is settled alone: no workflow stops the others.
+        """
+        now = lease_clock()
+        self._failing = {one: until for one, until in self._failing.items() if until > now}
+        wanted = None
+        if self._failing:
+            wanted = [one for one in await self._noticed() if one not in self._failing]
+        try:
+            return await self._settle(wanted)
+        except PulseError:  # of the database, not of a workflow
+            raise
+        except Exception as error:
+            are_failing = await self._settle_each(wanted or await self._noticed())
+            if not are_failing and not isinstance(error, WorkflowsLocked):  # a lock may be gone by now
+                raise
+        return Settled([], 0, {}, [], is_more=True)
+
+    async def _settle_each(self, workflow_ids: Sequence[str]) -> bool:
+        """Settle them one by one. Returns whether some of them fail."""
+        are_failing = False
+        for workflow_id in workflow_ids:
+            try:
+                await self._settle([workflow_id])
+            except PulseError:
+                raise
+            except Exception as error:
+                are_failing = True
+                is_locked = isinstance(error, WorkflowsLocked)
+                rest = LOCKED_REST if is_locked else FAILING_REST
+                self._failing[workflow_id] = lease_clock() + rest.total_seconds()
+                if not is_locked:  # who holds the lock is logged as lock_met
+                    log.exception(
+                        "workflow_failing", extra={"workflow_id": workflow_id, "reason": str(error)}
+                    )
+        return are_failing
+
+    async def _noticed(self) -> list[str]:
+        # More than the failing ones: a hundred of them, which come first, hide no other.
+        return await self._repo.noticed_workflows(SETTLE_WORKFLOWS + len(self._failing))
+
+    async def _settle(self, wanted: Sequence[str] | None) -> Settled:
+        sent_at = lease_clock()
+        settled = await self._repo.settle_workflows(
+            workflows=SETTLE_WORKFLOWS,
+            notices=SETTLE_NOTICES,
+            rounds=SETTLE_ROUNDS,
+            jobs=SETTLE_JOBS,
+            wanted=wanted,
+        )
+        self._publish(settled, lease_clock() - sent_at)
+        return settled
+
+    def _publish(self, settled: Settled, seconds: float) -> None:
+        if settled.ready:
+            levels = [level._replace(age_seconds=level.age_seconds + seconds) for level in settled.levels]
+            self._publisher.ready(levels, settled.ready)
+        for topic, job_ids in settled.dropped.items():
+            self._publisher.dropped(topic, job_ids)
+        for workflow_id in settled.finished:
+            for ended in self._awaited.get(workflow_id, ()):
+                ended.set()
+
 
 # How often a workflow that a client waits for is read: it may end at another server.
 WAIT_LOOK = timedelta(milliseconds=500)
@@ -50,7 +202,7 @@ class Workflows:
         jobs: Jobs,
         job_publisher: Publisher,
         publisher: WorkflowPublisher,
-        settler: Settler,
+        settler: WorkflowSettler,
         most_jobs: int,
     ) -> None:
         self._repo = repo

@@ -18,7 +18,12 @@ from pulse_server.base.errors import Unavailable, WorkflowExists
 from pulse_server.base.ids import PageKey
 from pulse_server.database.connections import Database
 from pulse_server.database.statements import DEFINED, NEW_JOB, Fetch, Rows, statements
-from pulse_server.domain.workflows import (
+from pulse_server.jobs.inserts import TRIES
+from pulse_server.jobs.new_jobs import Scope
+from pulse_server.jobs.reads import cancellation_from_row, job_from_row
+from pulse_server.jobs.reports import rest_of_canceled
+from pulse_server.jobs.rules import LIVE, REDRIVABLE, Claim, Job, Level
+from pulse_server.workflows.rules import (
     Addition,
     CanceledWorkflow,
     NewNode,
@@ -29,11 +34,6 @@ from pulse_server.domain.workflows import (
     WorkflowBounds,
     WorkflowsLocked,
 )
-from pulse_server.jobs.inserts import TRIES
-from pulse_server.jobs.new_jobs import Scope
-from pulse_server.jobs.reads import cancellation_from_row, job_from_row
-from pulse_server.jobs.reports import rest_of_canceled
-from pulse_server.jobs.rules import LIVE, REDRIVABLE, Claim, Job, Level
 
 _SQL = statements("workflows.sql", "transitions/jobs.sql", "unique.sql")
 # Jobs that a cancel of a workflow locks and cancels in its first transaction, and for how long. A larger

@@ -16,7 +16,6 @@ from pulse_server.base.errors import InvalidArgument, PulseError, ResourceExhaus
 from pulse_server.base.ids import parse_id
 from pulse_server.base.loops import TURN_ENTRIES, each_in_turns
 from pulse_server.base.sharing import Budget
-from pulse_server.domain.workflows import NewNode, Node, When, Workflow, check_count_of_jobs
 from pulse_server.doors.addresses import peer_address
 from pulse_server.doors.boundary import Malformed, NoRequest, Unreadable, duration, timestamp
 from pulse_server.doors.callers import binds_worker_id, calling_user
@@ -24,8 +23,9 @@ from pulse_server.doors.lines import Lines
 from pulse_server.jobs import messages as jobs_messages
 from pulse_server.jobs.messages import AttemptsOf, new_job
 from pulse_server.jobs.new_jobs import OnConflict
-from pulse_server.service.workflows import Workflows
 from pulse_server.topics.rpcs import UnservedNotes
+from pulse_server.workflows.rules import NewNode, Node, When, Workflow, check_count_of_jobs
+from pulse_server.workflows.service import Workflows
 
 # ---------------------------------------------------------------- convert workflows
 # Workflows, between messages and the domain. Requests are checked here.
