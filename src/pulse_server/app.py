@@ -32,13 +32,6 @@ from pulse_server.doors.tls import Certificates
 from pulse_server.failpoints import with_failpoints
 from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.observation import Observation
-from pulse_server.reads.audit import Audit
-from pulse_server.reads.dead_letters import DeadLetters
-from pulse_server.reads.explanations import Explanations
-from pulse_server.reads.exports import Exports
-from pulse_server.reads.searches import Searches
-from pulse_server.reads.servers import SERVERS_INTERVAL, Servers, name_of_process, sparing_of
-from pulse_server.reads.statistics import STATISTICS_INTERVAL, Minutes, Statistics
 from pulse_server.schedules.rpcs import ScheduleRpcs
 from pulse_server.schedules.service import SCHEDULE_INTERVAL, Scheduler, Schedules
 from pulse_server.schedules.store import PostgresScheduleRepo
@@ -50,10 +43,13 @@ from pulse_server.topics.rpcs import OwnTopics, TopicRpcs, UnservedNotes, Unserv
 from pulse_server.topics.rules import Grace, kept_by_status
 from pulse_server.topics.service import LimitsOfTopics, LimitSweep, SettingsOfTopics
 from pulse_server.topics.store import PostgresLimitRepo, PostgresTopicSettings
-from pulse_server.transport.grpc.audit import AuditRpcs
-from pulse_server.transport.grpc.exports import ExportRpcs
-from pulse_server.transport.grpc.overview import OverviewRpcs
 from pulse_server.transport.grpc.server import grpc_server, listen
+from pulse_server.views.attention import DeadLetters
+from pulse_server.views.explanations import Explanations
+from pulse_server.views.records import Audit, Exports, Searches
+from pulse_server.views.rpcs import AuditRpcs, ExportRpcs, OverviewRpcs
+from pulse_server.views.servers import SERVERS_INTERVAL, Servers, name_of_process, sparing_of
+from pulse_server.views.statistics import STATISTICS_INTERVAL, Minutes, Statistics
 from pulse_server.wakeups.line import NoWakeupLine, wakeup_line
 from pulse_server.wakeups.watchers import Watchers
 from pulse_server.work.attempts import LeaseKeeping, Reports

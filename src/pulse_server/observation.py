@@ -16,16 +16,14 @@ from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.service import Gate
 from pulse_server.doors.http import METRICS_PATH, HttpServer, ProcessPages, Readiness, behind_login
 from pulse_server.doors.tls import Certificates
-from pulse_server.reads.attention import Attention
-from pulse_server.reads.horizon import Horizon
-from pulse_server.reads.servers import Servers
-from pulse_server.reads.space import Space
-from pulse_server.reads.topics import Topics
-from pulse_server.reads.vitals import Vitals, VitalsQueries
 from pulse_server.schedules.store import PostgresScheduleRepo
 from pulse_server.settings import Settings
 from pulse_server.topics.store import PostgresLimitRepo
 from pulse_server.transport.grpc.health import Health
+from pulse_server.views.attention import Attention
+from pulse_server.views.servers import Servers
+from pulse_server.views.statistics import Topics
+from pulse_server.views.vitals import Horizon, Space, Vitals, VitalsQueries
 
 # How old the gauges of the database may be: about the interval of a usual scrape (ADR-0025).
 VITALS_INTERVAL = timedelta(seconds=15)

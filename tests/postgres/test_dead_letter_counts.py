@@ -9,7 +9,7 @@ import pytest
 
 from pulse_server.base.sharing import TOPICS_SAMPLE_AGE
 from pulse_server.database.connections import Database
-from pulse_server.reads.dead_letters import DEAD_LETTER_COUNTS_REMEMBERED, DeadLetters
+from pulse_server.views.attention import DEAD_LETTER_COUNTS_REMEMBERED, DeadLetters
 from tests.calls import Calls
 from tests.fakes.clock import Seconds
 from tests.fakes.store import Store, failure

@@ -14,9 +14,9 @@ from pulse_server.database.connections import Database
 from pulse_server.database.statements import statements, with_fragments
 from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.rules import ConnectedWorker
-from pulse_server.reads.explanations import Explanations
-from pulse_server.reads.servers import Servers
 from pulse_server.settings import Settings
+from pulse_server.views.explanations import Explanations
+from pulse_server.views.servers import Servers
 from pulse_server.wakeups.line import NoWakeupLine
 from tests.fakes.store import LEASE, Store, a_job
 from tests.postgres.sessions import Connection

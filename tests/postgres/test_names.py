@@ -13,18 +13,16 @@ from pulse_server.database.statements import statements
 from pulse_server.dispatch.store import PostgresDispatchRepo
 from pulse_server.jobs.leases import PostgresLeaseCheckRepo
 from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.reads import run_times
-from pulse_server.reads.attention import Attention
-from pulse_server.reads.dead_letters import DeadLetters
-from pulse_server.reads.explanations import Explanations
-from pulse_server.reads.exports import Exports
-from pulse_server.reads.servers import Servers
-from pulse_server.reads.statistics import Minutes
-from pulse_server.reads.topics import Topics
-from pulse_server.reads.vitals import VitalsQueries
 from pulse_server.schedules.store import PostgresScheduleRepo
 from pulse_server.steps.store import PostgresStepRepo
 from pulse_server.topics.store import PostgresTopicSettings
+from pulse_server.views import vitals
+from pulse_server.views.attention import Attention, DeadLetters
+from pulse_server.views.explanations import Explanations
+from pulse_server.views.records import Exports
+from pulse_server.views.servers import Servers
+from pulse_server.views.statistics import Minutes, Topics
+from pulse_server.views.vitals import VitalsQueries
 from pulse_server.wakeups.line import NoWakeupLine, PostgresWakeupLine
 from pulse_server.wakeups.watchers import WakeupLine
 from pulse_server.work.awaiting import AwaitedJobs
@@ -102,7 +100,7 @@ NOUNS = [
     Noun((Explanations,), ("explain.sql",)),
     Noun((Exports,), ("exports.sql",)),
     Noun((VitalsQueries,), ("vitals.sql",)),
-    Noun((Topics, Minutes, Servers, Attention, run_times), ("overview.sql",)),
+    Noun((Topics, Minutes, Servers, Attention, vitals), ("overview.sql",)),
 ]
 FILES = [file for entry in (*STORES, *NOUNS) for file in entry.files]
 

@@ -8,7 +8,7 @@ import pytest
 
 from pulse_server.base.errors import Unavailable
 from pulse_server.base.metrics import BOUNDS, Metrics
-from pulse_server.reads.statistics import (
+from pulse_server.views.statistics import (
     ALL_TOPICS,
     STATISTICS_CLEAN_UP_ROUNDS,
     STATISTICS_KEPT,

@@ -19,9 +19,9 @@ from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.rules import ConnectedWorker
 from pulse_server.dispatch.store import PostgresDispatchRepo
 from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.reads.servers import Servers
 from pulse_server.topics.service import SettingsOfTopics
 from pulse_server.topics.store import PostgresLimitRepo, PostgresTopicSettings
+from pulse_server.views.servers import Servers
 from tests.eventually import eventually
 from tests.fakes.store import LEASE, a_job, room, token
 from tests.postgres.glance import servers_on

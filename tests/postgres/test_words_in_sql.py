@@ -13,9 +13,9 @@ from pulse.topic_settings import Backoff, to_json
 from pulse_server.base.bounds import LEASE_EXPIRED, TIME_LIMIT_EXCEEDED
 from pulse_server.database.statements import statements
 from pulse_server.jobs.rules import TERMINAL, Job, JobStatus, Outcome, StepKind
-from pulse_server.reads.horizon import HolderKind
-from pulse_server.reads.topics import TopicDepth
 from pulse_server.schedules.rules import CatchUp, Cron, Every, Once, Schedule, Timetable, Work
+from pulse_server.views.statistics import TopicDepth
+from pulse_server.views.vitals import HolderKind
 from pulse_server.work.retention import _STATUSES as KEPT
 from tests.postgres.sessions import Connection
 from tests.postgres.sql_files import TRANSITIONS

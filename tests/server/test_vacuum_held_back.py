@@ -12,8 +12,7 @@ import pytest
 
 from pulse_server.app import running_app
 from pulse_server.database.connections import Database
-from pulse_server.reads.horizon import Holder, HolderKind
-from pulse_server.reads.vitals import VitalsQueries
+from pulse_server.views.vitals import Holder, HolderKind, VitalsQueries
 from tests.eventually import PATIENCE_SECONDS
 from tests.server.outage_postgres import OutagePostgres
 from tests.server.replicated_postgres import ReplicatedPostgres, ask, make_template

@@ -11,7 +11,7 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.schedules import service
-from pulse_server.transport.grpc import convert_overview
+from pulse_server.views import rpcs
 from tests.eventually import PROMPT_SECONDS
 from tests.transport.jobs_table import JobsTable
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
@@ -46,7 +46,7 @@ async def test_fires_of_a_rare_cron_are_computed_beside_the_event_loop(
 async def test_day_of_statistics_is_computed_beside_the_event_loop(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    threads = threads_of(monkeypatch, convert_overview, "statistics")
+    threads = threads_of(monkeypatch, rpcs, "statistics")
 
     answer = await server.stub.GetStatistics(pb.GetStatisticsRequest(minutes=1440))
 

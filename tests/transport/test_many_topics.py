@@ -13,7 +13,7 @@ import pulse
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base import tuning
 from pulse_server.base.loops import TURN_VIEWS
-from pulse_server.transport.grpc import convert_overview
+from pulse_server.views import rpcs
 from tests.rows import each_row
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest
 
@@ -109,7 +109,7 @@ async def test_no_more_than_a_turn_of_topics_is_converted_before_others_are_serv
 ) -> None:
     turn = 0
     converted: dict[int, int] = {}
-    convert: Callable[..., pb.TopicView] = convert_overview.topic_view
+    convert: Callable[..., pb.TopicView] = rpcs.topic_view
 
     def counting(*args: Any, **kwargs: Any) -> pb.TopicView:
         converted[turn] = converted.get(turn, 0) + 1
@@ -121,7 +121,7 @@ async def test_no_more_than_a_turn_of_topics_is_converted_before_others_are_serv
             await asyncio.sleep(0)
             turn += 1
 
-    monkeypatch.setattr(convert_overview, "topic_view", counting)
+    monkeypatch.setattr(rpcs, "topic_view", counting)
     counter = asyncio.create_task(count_turns())
     try:
         response = await crowded.stub.ListTopics(pb.ListTopicsRequest())

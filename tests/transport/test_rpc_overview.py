@@ -7,7 +7,7 @@ import pytest
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.app import SERVERS_INTERVAL
 from pulse_server.base import tuning
-from pulse_server.reads.servers import SERVER_SILENT_ROUNDS
+from pulse_server.views.servers import SERVER_SILENT_ROUNDS
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 
 MINUTE_AGO = "UPDATE pulse.topic_minutes SET minute = minute - interval '1 minute'"

@@ -15,7 +15,7 @@ from pulse_server.base.loops import TURN_ENTRIES, TURN_VIEWS
 from pulse_server.doors import boundary
 from pulse_server.jobs import messages
 from pulse_server.schedules import rpcs
-from pulse_server.transport.grpc import convert_overview
+from pulse_server.views import rpcs as views_rpcs
 from pulse_server.work import worker_rpcs
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
@@ -138,7 +138,7 @@ async def test_groups_of_dead_letters_are_converted_in_turns(
 ) -> None:
     await add_dead_letters(server)
     call = server.stub.ListDeadLetterGroups(pb.ListDeadLetterGroupsRequest(limit=VIEWS))
-    counted = await calls_by_turn(monkeypatch, convert_overview, "job_view", call)
+    counted = await calls_by_turn(monkeypatch, views_rpcs, "job_view", call)
 
     assert (sum(counted), max(counted)) == (VIEWS, TURN_VIEWS)
 

@@ -314,7 +314,7 @@ class Metrics:
         self.process_up = Gauge(
             "pulse_process_up", "Whether a process answers its supervisor (--processes).", ("process",)
         )
-        # --- as a sample of the database found it (reads/vitals.py)
+        # --- as a sample of the database found it (views/vitals.py)
         self.ready_jobs = Gauge("pulse_ready_jobs", "Jobs that could be claimed now.", _TOPIC)
         self.oldest_ready = Gauge(
             "pulse_oldest_ready_seconds",
@@ -353,7 +353,7 @@ class Metrics:
             "Whether no job of the topic may start now by its limits: limit, pool, rate, hold, lanes, order.",
             _TOPIC,
         )
-        # --- as the last look at the database's sessions found it (reads/horizon.py)
+        # --- as the last look at the database's sessions found it (views/vitals.py)
         self.oldest_transaction = Gauge(
             "pulse_database_oldest_transaction_seconds",
             "Age of the oldest transaction that keeps dead rows from being removed.",

@@ -1,5 +1,5 @@
 -- Why jobs do not run: the facts that claims, promotions and the reaping of leases decide by. Nothing
--- here changes or locks a row. domain/explanations.py makes sentences of them.
+-- here changes or locks a row. views/explanations.py makes sentences of them.
 
 -- name: explain_jobs(ids, topic, most)
 -- A row for each stored job, with the facts of its topic, lane, workflow and worker. With :topic, a

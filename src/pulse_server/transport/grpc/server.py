@@ -20,10 +20,8 @@ from pulse_server.doors.tls import Certificates
 from pulse_server.schedules.rpcs import ScheduleRpcs
 from pulse_server.steps.rpcs import StepRpcs
 from pulse_server.topics.rpcs import TopicRpcs
-from pulse_server.transport.grpc.audit import AuditRpcs
-from pulse_server.transport.grpc.exports import ExportRpcs
 from pulse_server.transport.grpc.health import Health, add_reflection
-from pulse_server.transport.grpc.overview import OverviewRpcs
+from pulse_server.views.rpcs import AuditRpcs, ExportRpcs, OverviewRpcs
 from pulse_server.work.job_rpcs import AwaitingRpcs, JobRpcs, SelectionRpcs
 from pulse_server.work.worker_rpcs import WorkRpcs
 from pulse_server.workflows.rpcs import WorkflowRpcs

@@ -1,18 +1,35 @@
-"""The rules of attention: which facts need an operator, in a sentence, and how much harm they do."""
+"""The rules of attention: which facts need an operator, in a sentence, and how much harm they do.
+
+What needs an operator's attention in the whole queue, by harm.
+
+Dead letters, grouped by error. Counts are cached: concurrent callers share one query. ADR-0028
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
+from pulse_server.base import bounds
+from pulse_server.base.ids import fitting
+from pulse_server.base.loops import in_turns, lease_clock
+from pulse_server.base.sharing import Sample, Samples
+from pulse_server.database.connections import Database
+from pulse_server.database.statements import statements
 from pulse_server.dispatch.rules import ConnectedWorker, Pause
-from pulse_server.domain.phrases import cut, ended, percent, plural, span
-from pulse_server.reads.run_times import LongRuns
-from pulse_server.reads.topics import TopicDepth, TopicRates
-from pulse_server.reads.workers import WorkerReport
+from pulse_server.dispatch.service import Gate
+from pulse_server.jobs.reads import job_from_row
+from pulse_server.jobs.rules import Job
+from pulse_server.schedules.store import PostgresScheduleRepo
 from pulse_server.topics.rules import Limits
+from pulse_server.topics.store import PostgresLimitRepo
+from pulse_server.views.gates import cut, ended, percent, plural, span
+from pulse_server.views.servers import Servers, WorkerReport
+from pulse_server.views.statistics import TopicDepth, TopicRates, Topics
+from pulse_server.views.vitals import LongRuns, Space, long_runs
+from pulse_server.work.jobs import job_weight
 
 # Harm is a weighted number of jobs per minute, over the last five minutes. A dead letter stays lost until
 # an operator acts. A failed attempt is repeated. A late job only runs later.
@@ -268,3 +285,146 @@ def _paused(pause: Pause, ready: int, now: datetime) -> str:
     why = f" ({pause.reason})" if pause.reason else ""
     waits = plural(ready, "ready job waits", "ready jobs wait") if ready else "no ready jobs wait"
     return f"has been paused for {span(now - pause.since)}{by}{why}; {waits}"
+
+
+# Late topics whose limits are read, the longest waiting first.
+LIMITS_READ = 100
+# Late topics whose lanes are counted, and how many waiting jobs of each: some 20 ms in an index.
+LANES_COUNTED = 5
+LANE_JOBS_COUNTED = 100_000
+
+_SQL = statements("overview.sql", "dead_letters.sql")
+
+
+class Attention:
+    """Cached: concurrent callers share one look at the database."""
+
+    def __init__(
+        self,
+        database: Database,
+        topics: Topics,
+        servers: Servers,
+        gate: Gate,
+        limits: PostgresLimitRepo,
+        schedules: PostgresScheduleRepo,
+        space: Space,
+    ) -> None:
+        self._database = database
+        self.topics = topics
+        self._servers = servers
+        self._gate = gate
+        self._limits = limits
+        self._schedules = schedules
+        self._space = space
+        self._sample = Sample(self._look, to_its_end=True)
+
+    async def findings(self) -> tuple[list[Finding], datetime]:
+        """Return all findings, the most harmful first, and when they were found."""
+        return await self._sample.get()
+
+    async def _look(self) -> tuple[list[Finding], datetime]:
+        sample = await self.topics.sample()
+        # Jobs, pauses and leases have times of the database's clock.
+        state, now = self._gate.state, self._servers.now()
+        workers = everyone = await self._servers.workers_by_topic()
+        if state.workers:
+            workers = await self._servers.workers_by_topic(without=state.workers)
+        late = sorted(
+            (depth.oldest_ready_at or now, name)
+            for name in state.limited
+            if (depth := sample.depths.get(name)) is not None and is_late(depth, now)
+        )
+        names = [name for _, name in late[:LIMITS_READ]]
+        limits = {
+            found.topic: found for found in await self._limits.list_limits(limit=LIMITS_READ, topics=names)
+        }
+        lanes = await self.fullest_lanes([name for name in limits if limits[name].is_laned])
+        runs = await long_runs(self._database)
+        status = await self._schedules.scheduler_status()
+        found = list(
+            about_queue(sample.depth.ready, state.everything, status.late, self._space.full_since, now)
+        )
+        found += about_workers(await self._servers.workers(), now)
+        async for some in in_turns(list({*sample.depths, *sample.rates, *state.topics})):
+            for name in some:
+                facts = TopicFacts(
+                    sample.depths.get(name, TopicDepth(name)),
+                    sample.rates.get(name, TopicRates()),
+                    workers[name],
+                    everyone[name] - workers[name],
+                    state.everything is None,
+                    state.topics.get(name),
+                    limits.get(name),
+                    lanes.get(name),
+                    runs.get(name),
+                )
+                if (finding := about_topic(facts, now)) is not None:
+                    found.append(finding)
+        return ordered(found), now
+
+    async def fullest_lanes(self, topics: Sequence[str]) -> dict[str, FullestLane]:
+        """The lane with the most waiting jobs, by topic."""
+        if not topics:
+            return {}
+        rows = await self._database.watch.fetch(
+            "fullest_lanes", _SQL["fullest_lanes"], list(topics[:LANES_COUNTED]), LANE_JOBS_COUNTED
+        )
+        return {
+            topic: FullestLane(lane, jobs, total, has_more=total >= LANE_JOBS_COUNTED)
+            for topic, lane, jobs, total in rows
+        }
+
+
+# Cached counts, each of one topic or of all topics. One takes PAGE_BYTES at the most.
+DEAD_LETTER_COUNTS_REMEMBERED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterGroup:
+    """The dead letters of one topic with the same error."""
+
+    count: int
+    first_at: datetime
+    last_at: datetime
+    sample: Job
+    """The latest one, without payload and history. It has the topic and the group."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterGroups:
+    """The groups with the latest dead letters first, and how many are left out."""
+
+    groups: tuple[DeadLetterGroup, ...]
+    left_out: int
+    counted_at: datetime
+
+
+class DeadLetters:
+    def __init__(self, database: Database, *, clock: Callable[[], float] = lease_clock) -> None:
+        self._database = database
+        self._samples = Samples(self._count, DEAD_LETTER_COUNTS_REMEMBERED, clock)
+
+    async def groups(self, topic: str | None, limit: int) -> DeadLetterGroups:
+        """Return the groups of the topic, or of all topics, by their newest job; as many as fit."""
+        return _first(await self._samples.get(topic), limit)
+
+    async def _count(self, topic: str | None) -> DeadLetterGroups:
+        counted = await self.list_dead_letter_groups(topic, bounds.MAX_PAGE_SIZE)
+        # Keep only groups that fit into an answer.
+        return _first(counted, fitting(job_weight(group.sample) for group in counted.groups))
+
+    async def list_dead_letter_groups(self, topic: str | None, limit: int) -> DeadLetterGroups:
+        """Count anew, on the connection of the overview: it must not delay a claim or a list."""
+        rows = await self._database.watch.fetch(
+            "list_dead_letter_groups", _SQL["list_dead_letter_groups"], topic, limit
+        )
+        groups = tuple(
+            DeadLetterGroup(row["jobs"], row["first_at"], row["last_at"], job_from_row(row)) for row in rows
+        )
+        total = rows[0]["total"] if rows else 0
+        return DeadLetterGroups(groups, total - len(groups), datetime.now(UTC))
+
+
+def _first(counted: DeadLetterGroups, count: int) -> DeadLetterGroups:
+    left_out = counted.left_out + max(len(counted.groups) - count, 0)
+    return DeadLetterGroups(counted.groups[:count], left_out, counted.counted_at)
