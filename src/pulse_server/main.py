@@ -1,28 +1,121 @@
-"""The command `pulsed`."""
+"""Structured logs: one JSON object per line, on standard error.
+
+Memory and open files of this process: its size, the return of freed memory, the limit of files.
+
+The command `pulsed`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
+import json
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
 from pulse_server.access.users import BadUsers
-from pulse_server.allocation import give_back_large_blocks, raise_open_files
 from pulse_server.base.errors import PulseError
 from pulse_server.doors.addresses import PortInUse
 from pulse_server.embedded import EmbeddedError, EmbeddedPostgres, kept, psql_command
-from pulse_server.logs import configure_logging, silence_grpc_core
 from pulse_server.settings import BadSettings, Settings, read_settings
 from pulse_server.settings.reading import environment, given_flags, granted_roles, parser
 from pulse_server.supervisor import Lifeline, ProcessFailed, restarts, supervise
+
+_STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record as JSON. The message is the event's name, and `extra` holds its fields.
+
+    With several processes behind one port, each line has the number of its process.
+    """
+
+    def __init__(self, process: int | None = None) -> None:
+        super().__init__()
+        self._process = {} if process is None else {"process": process}
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            "logger": record.name,
+            **self._process,
+        }
+        line.update((key, value) for key, value in vars(record).items() if key not in _STANDARD_FIELDS)
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def silence_grpc_core() -> None:
+    """Keep grpc's core from writing lines that are no JSON. Works only before grpc is first imported."""
+    # A parent process that uses the SDK sets ERROR. An operator who wants more sets another value.
+    if os.environ.get("GRPC_VERBOSITY", "ERROR") == "ERROR":
+        os.environ["GRPC_VERBOSITY"] = "NONE"
+
+
+class _WholeLines(logging.Handler):
+    """Writes each line with one system call: a buffer would cut a long one where a sibling may write."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            rest = f"{self.format(record)}\n".encode(errors="backslashreplace")
+            while rest:
+                rest = rest[os.write(2, rest) :]
+        except OSError:  # standard error is closed
+            pass
+        except Exception:
+            self.handleError(record)
+
+
+def configure_logging(level: str = "info", process: int | None = None) -> None:
+    """Log from this level on. `process` is the number of this one among several that share standard error."""
+    handler = logging.StreamHandler(sys.stderr) if process is None else _WholeLines()
+    handler.setFormatter(JsonFormatter(process))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    # grpc's own logger repeats, at error level, errors that a boundary has already handled.
+    logging.getLogger("grpc").setLevel(logging.CRITICAL)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+# glibc's mallopt, and its parameters.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+# Blocks of this size go back to the system when they are freed. By default glibc raises the bound
+# to the largest block ever freed, and keeps free blocks that lie between used ones.
+_LARGE_BLOCK = 512 * 1024
+_KEPT_AT_THE_TOP = 16 * 1024 * 1024
+# Few threads allocate at the same time: Python's own and gRPC's.
+_ARENAS = 2
+
+
+def give_back_large_blocks() -> None:
+    """Have large blocks returned to the system. Does nothing where the allocator is another one."""
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_AT_THE_TOP)
+        mallopt(_M_ARENA_MAX, _ARENAS)
+
+
+def raise_open_files() -> None:
+    """Allow as many open files as the system lets this process have: each connection is one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # some systems have a lower bound than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
 
 # New objects after which the garbage collector runs. With the default, a batch of a thousand jobs would
 # trigger it twice.
@@ -127,7 +220,7 @@ def _serve_here(settings: Settings, dsn: str, lifeline: Lifeline | None = None) 
 
 def _tell_unknown_variables(environ: Mapping[str, str]) -> None:
     """Log variables that look like a setting: a misspelled setting would go unnoticed."""
-    from pulse_server.checks.listing import unknown_variables
+    from pulse_server.checks import unknown_variables
 
     for finding in unknown_variables(environ):
         log.warning("setting_unknown", extra={"hint": finding.sentence})

@@ -14,7 +14,7 @@ import pytest
 from pulse import failpoints
 from pulse.worker.handler_calls import HandlerCalls
 from pulse.worker.reporter import Reporter
-from pulse_server.checks.listing import unknown_variables
+from pulse_server.checks import unknown_variables
 from pulse_server.failpoints import TABLE
 from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.work.worker_rpcs import WorkRpcs

@@ -24,7 +24,7 @@ from pulse_server.doors.http import (
     metrics_answer,
     readiness_answer,
 )
-from pulse_server.supervisor.supervising import http_port
+from pulse_server.supervisor import http_port
 from tests.server.http_caller import Reply, get
 from tests.server.pulsed_process import caller_of, pulsed
 from tests.server.test_http_doors import basic, trusting

@@ -9,7 +9,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from pulse_server.checks import database as database_checks
+from pulse_server import checks as database_checks
 from pulse_server.database.connections import Database
 from pulse_server.embedded import directory as embedded_directory
 from pulse_server.settings import Settings

@@ -34,8 +34,8 @@ async def logged(caplog: pytest.LogCaptureFixture, event: str, pid: int) -> dict
 async def test_server_names_the_session_and_logs_its_end(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("pulse_server.observation.HORIZON_INTERVAL", timedelta(milliseconds=10))
-    monkeypatch.setattr("pulse_server.observation.HELD_BACK_PATIENCE", timedelta(0))
+    monkeypatch.setattr("pulse_server.app.HORIZON_INTERVAL", timedelta(milliseconds=10))
+    monkeypatch.setattr("pulse_server.app.HELD_BACK_PATIENCE", timedelta(0))
     caplog.set_level("INFO")
     console = await asyncpg.connect(database_dsn, server_settings={"application_name": "console"})
     try:

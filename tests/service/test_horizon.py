@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from pulse_server.app import HORIZON_INTERVAL
 from pulse_server.base.errors import Unavailable
 from pulse_server.base.metrics import Metrics
-from pulse_server.observation import HORIZON_INTERVAL
 from pulse_server.views.vitals import Holder, HolderKind, Horizon
 from tests.fakes.clock import Seconds
 

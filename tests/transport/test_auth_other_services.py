@@ -18,7 +18,7 @@ from pulse_server.database.audit import CountedCalls
 from pulse_server.doors import admission
 from pulse_server.doors.admission import AdmissionInterceptor, AuthenticationInterceptor, Responses
 from pulse_server.doors.quotas import SilentConnections
-from pulse_server.transport.grpc.health import Health, add_reflection
+from pulse_server.server import Health, add_reflection
 from tests.eventually import PROMPT_SECONDS
 from tests.transport.authorized import USERS, basic
 from tests.transport.pulse_server_under_test import SECOND

@@ -22,7 +22,7 @@ WATCH = health_pb2.HealthCheckRequest()
 async def test_silent_connection_is_closed(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch, says: bytes
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.grpc.server.HANDSHAKE_TIMEOUT", 0.3 * SECOND)
+    monkeypatch.setattr("pulse_server.server.HANDSHAKE_TIMEOUT", 0.3 * SECOND)
     async with server_under_test(database_dsn) as server:
         await is_closed(server, says)
 
@@ -41,7 +41,7 @@ async def is_closed(server: ServerUnderTest, says: bytes) -> None:
 async def test_connection_that_only_begins_http2_is_closed(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.grpc.server.SETTINGS_TIMEOUT", 0.3 * SECOND)
+    monkeypatch.setattr("pulse_server.server.SETTINGS_TIMEOUT", 0.3 * SECOND)
     async with server_under_test(database_dsn) as server:
         await server.submit()
         assert len(opening()) == 33
@@ -52,8 +52,8 @@ async def test_connection_that_only_begins_http2_is_closed(
 async def test_connection_that_answers_no_ping_is_closed(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.grpc.server.KEEPALIVE_INTERVAL", 1 * SECOND)
-    monkeypatch.setattr("pulse_server.transport.grpc.server.KEEPALIVE_TIMEOUT", 0.5 * SECOND)
+    monkeypatch.setattr("pulse_server.server.KEEPALIVE_INTERVAL", 1 * SECOND)
+    monkeypatch.setattr("pulse_server.server.KEEPALIVE_TIMEOUT", 0.5 * SECOND)
     acknowledged = frame(SETTINGS, ACK, 0)
     async with server_under_test(database_dsn) as server:
         await is_closed(server, opening() + acknowledged)

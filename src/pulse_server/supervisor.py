@@ -1,4 +1,11 @@
-"""Starts the processes, replaces one that dies, passes signals on, and ends with all of them. ADR-0024"""
+"""Several server processes behind one port, started, watched and replaced by a supervisor. ADR-0024
+
+Ties a server process to its supervisor: one socket, by which each notices the other's end.
+
+The process reports that it serves, or why it cannot. The supervisor sends nothing.
+
+Starts the processes, replaces one that dies, passes signals on, and ends with all of them. ADR-0024
+"""
 
 from __future__ import annotations
 
@@ -8,26 +15,77 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
     nullcontext,
+    suppress,
 )
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from pulse.supervision.processes import Command, Restarts, exit_words, first_of
+from pulse.supervision.processes import Command, ProcessEnd, Restarts, SupervisedProcess, exit_words, first_of
 from pulse.supervision.signals import handled_in_loop
 from pulse_server.base import tuning
 from pulse_server.base.metrics import Metrics
 from pulse_server.doors.addresses import access_of, doors, reserve, warn_of_open_doors
 from pulse_server.doors.http import METRICS_PATH, GatheredPages, HttpServer, behind_login
 from pulse_server.settings import Settings
-from pulse_server.supervisor.lifeline import ServerProcess
+
+log = logging.getLogger(__name__)
+
+
+class ServerProcess(SupervisedProcess):
+    """The supervisor's end. `failed` has the reasons why the process does not serve."""
+
+    def __init__(
+        self, number: int, process: asyncio.subprocess.Process, writer: asyncio.StreamWriter, command: Command
+    ) -> None:
+        super().__init__(number, process, writer, command)
+        self.serving = asyncio.Event()
+        self.failed: list[str] = []
+        self._serving_since: float | None = None
+
+    @property
+    def served_seconds(self) -> float:
+        """The time since it began to serve; 0 if it does not."""
+        return 0.0 if self._serving_since is None else time.monotonic() - self._serving_since
+
+    def _received(self, word: str, rest: str) -> None:
+        if word == "serving":
+            self._serving_since = time.monotonic()
+            self.serving.set()
+        else:
+            self.failed.append(rest)
+
+
+class Lifeline(ProcessEnd):
+    """The process's end."""
+
+    _leave: Callable[[], object] = staticmethod(lambda: os._exit(1))
+    _patience = timedelta(0)
+
+    def when_abandoned(self, leave: Callable[[], object], within: timedelta) -> None:
+        """Call this, from a thread, when the supervisor is gone; end the process if it takes longer."""
+        self._leave, self._patience = leave, within
+
+    def report_failed(self, sentences: Sequence[str]) -> None:
+        for sentence in sentences:
+            self.send(f"failed {sentence}")
+
+    def _abandoned(self) -> None:
+        log.warning("supervisor_gone")
+        with suppress(RuntimeError):  # the event loop is closed: it is leaving already
+            self._leave()
+        time.sleep(self._patience.total_seconds())
+        log.warning("stopped_at_once", extra={"signal": "none"})
+        os._exit(1)
+
 
 # ---------------------------------------------------------------- http port
 # The HTTP port of a supervisor, which answers for all of its processes.
@@ -75,8 +133,6 @@ RESTART_LONGEST_SECONDS = 10.0
 # A process that has served this long has started well: the delays start over.
 RESTART_FORGIVEN_SECONDS = 60.0
 
-log = logging.getLogger(__name__)
-
 
 class ProcessFailed(Exception):
     """A process could not start. The text is its own report, or how it ended."""
@@ -112,8 +168,6 @@ def http_port(settings: Settings, sockets: Sequence[Path]) -> AbstractAsyncConte
     """Answer HTTP for all processes while the block lasts, unless HTTP is off."""
     if settings.http_address is None:
         return nullcontext()
-    from pulse_server.supervisor.supervising import gathered_http  # imports bcrypt and the metrics
-
     return gathered_http(settings, settings.http_address, sockets)
 
 
