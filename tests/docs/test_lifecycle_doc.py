@@ -11,7 +11,7 @@ from tests.rows import each_row
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs" / "job-lifecycle.md").read_text(encoding="utf-8")
-MIGRATIONS = ROOT / "src/pulse_server/postgres/migrations"
+MIGRATIONS = ROOT / "src/pulse_server/database/migrations"
 SCHEMA = (MIGRATIONS / "0001_schema" / "1_jobs.sql").read_text(encoding="utf-8")
 EVERY_MIGRATION = "".join(file.read_text(encoding="utf-8") for file in sorted(MIGRATIONS.rglob("*.sql")))
 

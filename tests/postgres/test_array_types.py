@@ -40,7 +40,7 @@ async def test_look_at_all_topics_has_no_array_that_the_driver_encodes_name_by_n
     session: DatabaseSession,
 ) -> None:
     """There may be a hundred thousand, and no other call is served meanwhile."""
-    prepared = await session.prepare(statements("queries.sql")["topics_with_ready_jobs"])
+    prepared = await session.prepare(statements("jobs/queries.sql")["topics_with_ready_jobs"])
 
     assert [parameter.name for parameter in prepared.get_parameters()] == ["text"]
 
@@ -49,7 +49,7 @@ async def test_completion_has_no_array_that_the_driver_encodes_entry_by_entry(
     session: DatabaseSession,
 ) -> None:
     """A batch has a thousand claims, and their workers are a few."""
-    prepared = await session.prepare(statements("transitions/work.sql")["complete_jobs"])
+    prepared = await session.prepare(statements("jobs/transitions/work.sql")["complete_jobs"])
 
     types = [parameter.name for parameter in prepared.get_parameters()]
     assert types == ["text", "text[]", "text", "text", "text", "bytea[]"]

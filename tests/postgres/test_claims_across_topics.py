@@ -90,7 +90,7 @@ async def test_claimer_who_finds_the_best_ones_locked_takes_the_next(
 ) -> None:
     await fill(connection, "by turns", depth=5)
     best = [str(row["id"]) for row in await connection.fetch(BEST, 2 * BATCH)]
-    statement = statements("transitions/claims.sql")["claim_across_topics"]
+    statement = statements("jobs/transitions/claims.sql")["claim_across_topics"]
     async with second_connection.transaction():
         slots = [1] * BATCH
         await second_connection.fetch(

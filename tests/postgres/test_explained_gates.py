@@ -109,7 +109,7 @@ NO_GATES = {
 
 def code_of(name: str) -> str:
     """The function without its comments."""
-    return re.sub(r"--.*", "", read(f"functions/{name}_v1.sql"))
+    return re.sub(r"--.*", "", read(f"database/functions/{name}_v1.sql"))
 
 
 def conditions(text: str) -> list[str]:
@@ -126,13 +126,13 @@ def conditions(text: str) -> list[str]:
 
 def test_each_condition_of_a_plain_claim_has_a_cause() -> None:
     assert conditions("{asked_topic_is_open} AND {is_claimable}") == list(PLAIN)
-    assert "{asked_topic_is_open}" in read("fragments/claims.sql")
+    assert "{asked_topic_is_open}" in read("database/fragments/claims.sql")
     assert set(PLAIN.values()) <= WORDS.keys() | ELSEWHERE
 
 
 def test_each_condition_of_promotion_has_a_cause() -> None:
     assert conditions("{waits}") == list(PROMOTION)
-    assert with_fragments("{waits}") in statements("transitions/promotion.sql")["promote_due"]
+    assert with_fragments("{waits}") in statements("jobs/transitions/promotion.sql")["promote_due"]
 
 
 def test_each_limit_that_a_claim_reads_has_a_cause() -> None:

@@ -24,7 +24,7 @@ from tests.postgres.limited import TOPIC, Limited, in_lane
 from tests.postgres.sessions import Connection, blocked
 
 MINUTE = timedelta(minutes=1)
-_SQL = statements("limits.sql")
+_SQL = statements("topics/limits.sql")
 # The lock of a statement in `slow_inserts`.
 _UNDER_WAY = (
     "locktype = 'advisory' AND objid = 2 AND granted "
@@ -526,7 +526,7 @@ def test_each_start_of_a_plain_job_locks_the_lease_checks() -> None:
     """By this lock a first limit finds those that have not seen its mark."""
     sections = [
         (name, statement)
-        for file in ("transitions/claims.sql", "transitions/jobs.sql")
+        for file in ("jobs/transitions/claims.sql", "jobs/transitions/jobs.sql")
         for name, statement in statements(file).items()
     ]
     starts = {

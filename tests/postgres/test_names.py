@@ -16,10 +16,8 @@ from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.schedules.store import PostgresScheduleRepo
 from pulse_server.steps.store import PostgresStepRepo
 from pulse_server.topics.store import PostgresTopicSettings
-from pulse_server.views import vitals
 from pulse_server.views.attention import Attention, DeadLetters
 from pulse_server.views.explanations import Explanations
-from pulse_server.views.records import Exports
 from pulse_server.views.servers import Servers
 from pulse_server.views.statistics import Minutes, Topics
 from pulse_server.views.vitals import VitalsQueries
@@ -54,8 +52,8 @@ WITHOUT_METHOD = {
     "claim_across_topics",
     *("list_jobs_completed", "matching_jobs_completed", "count_matching_jobs_completed"),
     *("leave_workflow", "unsuccessful_workflow_jobs", "bring_back"),
-    *("lock_free_jobs", "lock_deletable_jobs", "blockers_of"),
-    *("lock_tables_of_jobs", "wait_no_longer", "obstacles_to", "lock_holders"),
+    *("lock_free_jobs", "lock_deletable_jobs", "claim_limited"),
+    *("lock_tables_of_jobs", "wait_no_longer", "obstacles_to"),
 }
 # Several statements each, by the transaction of this name.
 WITHOUT_SECTION = {"set_topic", "declare_topics"}
@@ -70,16 +68,17 @@ class Store(NamedTuple):
 
 
 JOB_TRANSITIONS = tuple(
-    f"transitions/{name}.sql" for name in ("jobs", "undo", "unique", "claims", "work", "reaping", "promotion")
+    f"jobs/transitions/{name}.sql"
+    for name in ("jobs", "undo", "unique", "claims", "work", "reaping", "promotion")
 )
-JOB_QUERIES = ("locks.sql", "queries.sql", "unique.sql")
-RETENTION = ("transitions/retention.sql", "unique_periods.sql", "worker_states.sql")
+JOB_QUERIES = ("jobs/locks.sql", "jobs/queries.sql")
+RETENTION = ("work/transitions.sql", "work/retention.sql")
 STORES = [
     Store(PostgresJobRepo, (*JOB_TRANSITIONS, *JOB_QUERIES)),
-    Store(PostgresTopicSettings, ("topic_settings.sql",)),
-    Store(PostgresScheduleRepo, ("schedules.sql", "transitions/schedules.sql")),
-    Store(PostgresDispatchRepo, ("dispatch.sql",)),
-    Store(PostgresStepRepo, ("transitions/steps.sql", "steps.sql")),
+    Store(PostgresTopicSettings, ("topics/settings.sql",)),
+    Store(PostgresScheduleRepo, ("schedules/store.sql", "schedules/transitions.sql")),
+    Store(PostgresDispatchRepo, ("dispatch/store.sql",)),
+    Store(PostgresStepRepo, ("steps/transitions.sql", "steps/store.sql")),
 ]
 
 
@@ -91,16 +90,16 @@ class Noun(NamedTuple):
 
 
 NOUNS = [
-    Noun((ArrivalQueries,), ("arrivals.sql",)),
+    Noun((ArrivalQueries,), ("work/submissions.sql",)),
     Noun((ExpiredJobs,), RETENTION),
-    Noun((PostgresCompletedDayRepo,), ("completed_days.sql",)),
-    Noun((PostgresLeaseCheckRepo,), ("lease_checks.sql",)),
-    Noun((AwaitedJobs,), ("awaiting.sql",)),
-    Noun((DeadLetters,), ("dead_letters.sql",)),
-    Noun((Explanations,), ("explain.sql",)),
-    Noun((Exports,), ("exports.sql",)),
-    Noun((VitalsQueries,), ("vitals.sql",)),
-    Noun((Topics, Minutes, Servers, Attention, vitals), ("overview.sql",)),
+    Noun((PostgresCompletedDayRepo,), ("work/completed_days.sql",)),
+    Noun((PostgresLeaseCheckRepo,), ("jobs/lease_checks.sql",)),
+    Noun((AwaitedJobs,), ("work/awaiting.sql",)),
+    Noun((DeadLetters, Attention), ("views/attention.sql",)),
+    Noun((Explanations,), ("views/explanations.sql",)),
+    Noun((VitalsQueries,), ("views/vitals.sql",)),
+    Noun((Topics, Minutes), ("views/statistics.sql",)),
+    Noun((Servers,), ("views/servers.sql",)),
 ]
 FILES = [file for entry in (*STORES, *NOUNS) for file in entry.files]
 
@@ -171,7 +170,7 @@ def test_no_fragment_has_a_parameter_without_a_name() -> None:
 
 
 def test_queries_change_no_rows() -> None:
-    for statement in statements("queries.sql").values():
+    for statement in statements("jobs/queries.sql").values():
         assert not {"INSERT", "UPDATE", "DELETE"} & set(statement.split())
 
 

@@ -187,7 +187,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     fetch = Connections.fetch
 
     async def recorded(pool: Connections, name: str, *args: Any, **options: Any) -> Any:
-        if name in statements("awaiting.sql"):
+        if name in statements("work/awaiting.sql"):
             names.append(name)
         return await fetch(pool, name, *args, **options)
 

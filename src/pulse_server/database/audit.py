@@ -139,7 +139,7 @@ class CountedCalls:
                 del self._entries[key]
 
 
-_SQL = statements("audit.sql")
+_SQL = statements("database/audit.sql")
 _LONGEST_VALUE = 500
 # Shown by their size: the rest is a checksum of what belongs to the application.
 _BY_SIZE = ("payload", "metadata")

@@ -108,7 +108,7 @@ _TABLES = {
     **dict.fromkeys(("add_completed_days", "drop_completed_day"), "completed_jobs%"),
 }
 
-_SQL = statements("locks.sql")
+_SQL = statements("database/locks.sql")
 
 log = logging.getLogger(__name__)
 

@@ -160,7 +160,7 @@ def _why_not(error: Exception) -> str:
     return f"The database does not answer: {describe(error)}. Does it run, and does DB_HOST name it?"
 
 
-_SQL = statements("privileges.sql", "connection_limits.sql", "inspection.sql")
+_SQL = statements("database/rights.sql")
 
 
 class Purpose(Enum):
@@ -210,7 +210,7 @@ async def require_rights(
             raise RightsMissing(await connection.fetchval("SELECT CURRENT_USER::text"), purpose, grants)
 
 
-# The functions of sql/interface/, by the right that a role is granted.
+# The functions of database/interface/, by the right that a role is granted.
 RIGHTS: Mapping[str, Sequence[str]] = {
     "enqueue": ("enqueue", "enqueue_json", "enqueue_many", "enqueue_workflow"),
     "complete": ("complete_job",),

@@ -1,8 +1,8 @@
 """The functions of the database: a file each, with the fragments of the statements.
 
-Applications call the functions in sql/interface/. Their names have no version: a new option is a
+Applications call the functions in database/interface/. Their names have no version: a new option is a
 parameter with a default, at the end. Servers and the interface call the functions in
-sql/functions/. Their names end with a version. Servers of two versions share the database during a
+database/functions/. Their names end with a version. Servers of two versions share the database during a
 rollout. So the text under a name may be improved, but a change of signature or meaning takes the
 next number. The checksum of the file is the function's comment, so that it is dropped with the
 function.
@@ -49,7 +49,7 @@ from pulse_server.database.connector import Connector, DatabaseSession, make_own
 from pulse_server.database.rights import Purpose, require_rights
 from pulse_server.database.statements import Rows, statements, with_fragments
 
-_SQL = statements("migrations.sql", "privileges.sql", "locks.sql")
+_SQL = statements("database/schema.sql", "database/rights.sql", "database/locks.sql")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Function:
 
 @cache
 def known_functions() -> Sequence[Function]:
-    sql = resources.files("pulse_server.postgres").joinpath("sql")
+    sql = resources.files("pulse_server.database")
     functions = [
         Function(file.name.removesuffix(".sql"), with_fragments(file.read_text(encoding="utf-8")))
         for folder in (sql.joinpath("functions"), sql.joinpath("interface"))
@@ -164,7 +164,7 @@ class MigrationStatus:
 
 
 def known_migrations() -> list[Migration]:
-    entries = resources.files("pulse_server.postgres.migrations").iterdir()
+    entries = resources.files("pulse_server.database").joinpath("migrations").iterdir()
     migrations = [
         Migration(int(entry.name[:4]), entry.name.removesuffix(".sql"), _sql_of(entry))
         for entry in entries

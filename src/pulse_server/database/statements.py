@@ -40,7 +40,7 @@ class _New(NamedTuple):
     array: str = "{type}[]"
     """The type of the array to send. The driver encodes one text faster than many ids."""
     is_at_the_doors: bool = True
-    """Whether the functions of sql/interface/ have a variable with the value. Else they store NULL."""
+    """Whether the functions of database/interface/ have a variable with the value. Else they store NULL."""
 
 
 def _metadata(job: Any) -> str | None:
@@ -188,7 +188,7 @@ Work: TypeAlias = Callable[[Fetch], Awaitable[Rows]]
 
 _MARK = "-- name: "
 _FRAGMENTS = tuple(
-    f"fragments/{name}.sql"
+    f"database/fragments/{name}.sql"
     for name in ("jobs", "inserts", "claims", "work", "workers", "lanes", "schedules", "workflows")
 )
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -198,7 +198,7 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
 
 @cache
 def statements(*files: str) -> dict[str, str]:
-    """The sections of these files in sql/, by name, ready to be sent."""
+    """The sections of these files, by name, ready to be sent. A file is named from pulse_server on."""
     found: dict[str, str] = {}
     for file in files:
         for header, body in _sections(file).items():
@@ -249,7 +249,7 @@ def _fragments() -> dict[str, str]:
 
 @cache
 def _sections(file: str) -> dict[str, str]:
-    text = resources.files("pulse_server.postgres").joinpath("sql", file).read_text(encoding="utf-8")
+    text = resources.files("pulse_server").joinpath(file).read_text(encoding="utf-8")
     sections: dict[str, str] = {}
     for part in text.split(_MARK)[1:]:
         name, body = part.split("\n", 1)

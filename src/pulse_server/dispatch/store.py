@@ -27,7 +27,7 @@ from pulse_server.jobs.reports import Slots
 
 Values = TypeVar("Values", bound=Mapping[Any, Any])
 
-_SQL = statements("dispatch.sql", "limits.sql")
+_SQL = statements("dispatch/store.sql")
 
 # Some 600 topics. Longer texts are parsed in a thread: 10,000 take 30 ms, which would delay jobs.
 _LONG_TEXT = 64 * 1024

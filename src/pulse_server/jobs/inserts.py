@@ -87,7 +87,7 @@ def _array(column: _New, values: list[Any]) -> object:
 _RECENT = timedelta(days=1)
 
 _SQL = statements(
-    *("locks.sql", "transitions/jobs.sql", "queries.sql", "transitions/unique.sql", "unique.sql")
+    *("jobs/locks.sql", "jobs/transitions/jobs.sql", "jobs/transitions/unique.sql", "jobs/queries.sql"),
 )
 
 
@@ -184,7 +184,7 @@ def a_day_is_locked() -> Unavailable:
     )
 
 
-_RICH = statements("transitions/unique.sql")["insert_rich_jobs"]
+_RICH = _SQL["insert_rich_jobs"]
 _FRESH = _SQL["insert_jobs"].replace("ON CONFLICT DO NOTHING", "")
 
 

@@ -151,7 +151,7 @@ def step_from_row(row: Any) -> Step:
     )
 
 
-_SQL = statements("transitions/claims.sql", "lease_checks.sql", "steps.sql")
+_SQL = statements("jobs/transitions/claims.sql", "jobs/lease_checks.sql", "jobs/queries.sql")
 # Byte limits: for one job, and for all jobs of a claim. Workers read further steps themselves.
 MOST_BYTES_OF_A_JOB = 64 * 1024
 MOST_BYTES = 512 * 1024

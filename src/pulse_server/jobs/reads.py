@@ -373,7 +373,7 @@ def _is_one_of(statuses: set[JobStatus] | frozenset[JobStatus]) -> str:
     return f"status IN ({names})" if len(statuses) > 1 else f"status = {names}"
 
 
-_SQL = statements("queries.sql", "unique.sql")
+_SQL = statements("jobs/queries.sql")
 
 
 class PostgresJobReads:

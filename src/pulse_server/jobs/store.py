@@ -129,8 +129,8 @@ def _epoch(moment: datetime | None) -> float | None:
 # ---------------------------------------------------------------- jobs
 
 _SQL = statements(
-    *("transitions/jobs.sql", "transitions/work.sql", "transitions/reaping.sql"),
-    *("transitions/promotion.sql", "transitions/undo.sql", "locks.sql", "queries.sql"),
+    *(f"jobs/transitions/{name}.sql" for name in ("jobs", "work", "reaping", "promotion", "undo")),
+    *("jobs/locks.sql", "jobs/queries.sql"),
 )
 
 NO_TIME_LIMITS: Mapping[str, timedelta] = {}

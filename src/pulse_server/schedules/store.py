@@ -32,7 +32,7 @@ from pulse_server.schedules.rules import (
     Work,
 )
 
-_SQL = statements("schedules.sql", "transitions/schedules.sql")
+_SQL = statements("schedules/store.sql", "schedules/transitions.sql")
 _MILLISECOND = timedelta(milliseconds=1)
 _MICROSECOND = timedelta(microseconds=1)
 _ANY_ID = str(UUID(int=0))

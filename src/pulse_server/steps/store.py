@@ -16,7 +16,7 @@ from pulse_server.jobs.reports import NewStep, SuspendReport
 from pulse_server.jobs.rules import Claim, Ended, Step, StepKind
 from pulse_server.steps.rules import Sent, Signal, Swept, Take, too_many_steps
 
-_SQL = statements("transitions/steps.sql", "steps.sql", "locks.sql")
+_SQL = statements("steps/transitions.sql", "steps/store.sql", "jobs/locks.sql")
 
 
 class PostgresStepRepo:

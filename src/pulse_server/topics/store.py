@@ -53,7 +53,7 @@ from pulse_server.topics.rules import (
     shortened,
 )
 
-_SQL = statements("topic_settings.sql", "limits.sql")
+_SQL = statements("topics/settings.sql", "topics/limits.sql")
 _COLUMNS = dict(zip(("completed", "canceled", "dead_lettered"), KEPT, strict=True))
 # Stored for `forever`: longer than any accepted duration, but short enough for Postgres to subtract
 # it from the present.

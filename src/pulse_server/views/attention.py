@@ -28,7 +28,7 @@ from pulse_server.topics.store import PostgresLimitRepo
 from pulse_server.views.gates import cut, ended, percent, plural, span
 from pulse_server.views.servers import Servers, WorkerReport
 from pulse_server.views.statistics import TopicDepth, TopicRates, Topics
-from pulse_server.views.vitals import LongRuns, Space, long_runs
+from pulse_server.views.vitals import LongRuns, Space, VitalsQueries
 from pulse_server.work.jobs import job_weight
 
 # Harm is a weighted number of jobs per minute, over the last five minutes. A dead letter stays lost until
@@ -293,7 +293,7 @@ LIMITS_READ = 100
 LANES_COUNTED = 5
 LANE_JOBS_COUNTED = 100_000
 
-_SQL = statements("overview.sql", "dead_letters.sql")
+_SQL = statements("views/attention.sql")
 
 
 class Attention:
@@ -339,7 +339,7 @@ class Attention:
             found.topic: found for found in await self._limits.list_limits(limit=LIMITS_READ, topics=names)
         }
         lanes = await self.fullest_lanes([name for name in limits if limits[name].is_laned])
-        runs = await long_runs(self._database)
+        runs = await VitalsQueries(self._database).long_runs()
         status = await self._schedules.scheduler_status()
         found = list(
             about_queue(sample.depth.ready, state.everything, status.late, self._space.full_since, now)

@@ -284,7 +284,7 @@ MOST_READ_AHEAD = 2000
 # without a count.
 MOST_LOOKS_AHEAD = 8
 
-_SQL = statements("explain.sql")
+_SQL = statements("views/explanations.sql")
 _IDS = frozenset({"id", "lane_runs", "first_in_order"})
 
 

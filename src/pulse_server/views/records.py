@@ -43,8 +43,8 @@ COMPARED_BYTES = 16 * 1024 * 1024
 MOST_TERMS = 8
 LONGEST_PATH = 16
 
-_SQL = statements("searches.sql", "exports.sql", "audit.sql")
-_QUERIES = statements("queries.sql")
+_SQL = statements("views/records.sql", "database/audit.sql")
+_QUERIES = statements("jobs/queries.sql")
 _ID_PREFIX = re.compile(r"[0-9a-f]{1,32}")
 # `args` is the payload, as in the SDK.
 _FIELD = re.compile(r"(?:args|payload)\.([^=]*)=(.*)")

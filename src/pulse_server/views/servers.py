@@ -149,7 +149,7 @@ SERVER_SILENT_ROUNDS = 4
 SERVER_FORGOTTEN_AFTER = timedelta(hours=1)
 HELD_JOBS_SHOWN = 20
 
-_SQL = statements("overview.sql")
+_SQL = statements("views/servers.sql")
 
 
 class Sparing(NamedTuple):

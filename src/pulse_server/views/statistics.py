@@ -49,7 +49,7 @@ DEFAULT_TOPICS_PAGE = 4000
 # Names to sort in one turn of the event loop, together with the names of the page: some 5 ms.
 _SORTED_IN_A_TURN = 5000
 
-_SQL = statements("overview.sql")
+_SQL = statements("views/statistics.sql")
 
 
 @dataclass(frozen=True, slots=True)

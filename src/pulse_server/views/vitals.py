@@ -40,7 +40,7 @@ ENOUGH_RUNS = 100
 # Topics to look at, those with the longest runs first. Each takes some 4 ms.
 MOST_TOPICS_LOOKED_AT = 20
 
-_SQL = statements("overview.sql", "vitals.sql")
+_SQL = statements("views/vitals.sql")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +51,6 @@ class LongRuns:
     longest: timedelta
     usual: timedelta
     """99 of 100 runs of the last day took at most this."""
-
-
-async def long_runs(database: Database) -> dict[str, LongRuns]:
-    """Return the runs that take longer than usual, by topic. Uses the connection of the vitals."""
-    rows = await database.watch.fetch(
-        "long_runs", _SQL["long_runs"], SHORTEST_LONG_RUN, MOST_TOPICS_LOOKED_AT
-    )
-    found: dict[str, LongRuns] = {}
-    for topic, seconds, buckets in rows:
-        usual = latency({int(bucket): runs for bucket, runs in json.loads(buckets).items()})
-        count = sum(1 for run in seconds if run > LONGER * usual.p99)
-        if usual.count >= ENOUGH_RUNS and count:
-            found[topic] = LongRuns(count, timedelta(seconds=max(seconds)), timedelta(seconds=usual.p99))
-    return found
 
 
 log = logging.getLogger(__name__)
@@ -291,7 +277,14 @@ class VitalsQueries:
 
     async def long_runs(self) -> dict[str, LongRuns]:
         """Runs that take longer than usual, by topic."""
-        return await long_runs(self._database)
+        rows = await self._fetch("long_runs", SHORTEST_LONG_RUN, MOST_TOPICS_LOOKED_AT)
+        found: dict[str, LongRuns] = {}
+        for topic, seconds, buckets in rows:
+            usual = latency({int(bucket): runs for bucket, runs in json.loads(buckets).items()})
+            count = sum(1 for run in seconds if run > LONGER * usual.p99)
+            if usual.count >= ENOUGH_RUNS and count:
+                found[topic] = LongRuns(count, timedelta(seconds=max(seconds)), timedelta(seconds=usual.p99))
+        return found
 
     async def write_temporary_file(self) -> None:
         """Return if the disk of the tables has space. Raises ResourceExhausted if it has none."""

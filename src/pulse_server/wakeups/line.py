@@ -501,7 +501,7 @@ LISTEN_CHECK = timedelta(seconds=15)
 
 log = logging.getLogger(__name__)
 
-_SQL = statements("secret.sql")
+_SQL = statements("wakeups/line.sql")
 _NO_SECRET = (
     "The row of pulse.cluster_secret is missing, and servers cannot notify each other without it. "
     "Put it back: INSERT INTO pulse.cluster_secret DEFAULT VALUES;"

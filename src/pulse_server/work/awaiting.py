@@ -46,7 +46,7 @@ RETRY_PAUSE = timedelta(seconds=1)
 TICK = timedelta(milliseconds=200)
 NO_TICK = timedelta(minutes=1)  # without a client
 
-_SQL = statements("awaiting.sql")
+_SQL = statements("work/awaiting.sql")
 
 
 class FinishedJobs(NamedTuple):

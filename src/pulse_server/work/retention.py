@@ -34,13 +34,7 @@ from pulse_server.topics.rules import Kept
 from pulse_server.topics.store import kept_from_column
 
 _SQL = statements(
-    *(
-        "completed_days.sql",
-        "transitions/retention.sql",
-        "unique_periods.sql",
-        "audit.sql",
-        "worker_states.sql",
-    ),
+    *("work/transitions.sql", "work/retention.sql", "work/completed_days.sql", "database/audit.sql"),
 )
 # Bytes moved per statement: it rewrites the rows, including values stored out of line.
 _MOVED_BYTES = 8 * 1024 * 1024

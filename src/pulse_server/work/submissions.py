@@ -126,7 +126,7 @@ SHORTEST_PAUSE = timedelta(milliseconds=20)
 # them. The loop rests this many times as long as a look takes.
 REST = 4
 
-_SQL = statements("arrivals.sql")
+_SQL = statements("work/submissions.sql")
 
 log = logging.getLogger(__name__)
 

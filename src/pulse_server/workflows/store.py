@@ -35,7 +35,7 @@ from pulse_server.workflows.rules import (
     WorkflowsLocked,
 )
 
-_SQL = statements("workflows.sql", "transitions/jobs.sql", "unique.sql")
+_SQL = statements("workflows/store.sql", "jobs/transitions/jobs.sql", "jobs/queries.sql")
 # Jobs that a cancel of a workflow locks and cancels in its first transaction, and for how long. A larger
 # workflow, or a slow database, is canceled in further ones.
 CANCELED_AT_ONCE = 20_000

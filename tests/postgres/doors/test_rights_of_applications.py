@@ -34,7 +34,7 @@ WHERE class.relnamespace = 'pulse'::regnamespace AND class.relkind IN ('r', 'p',
 
 
 def test_every_function_of_the_interface_belongs_to_one_right() -> None:
-    files = resources.files("pulse_server.postgres").joinpath("sql", "interface").iterdir()
+    files = resources.files("pulse_server.database").joinpath("interface").iterdir()
     granted = [name for names in RIGHTS.values() for name in names]
 
     assert sorted(granted) == sorted(file.name.removesuffix(".sql") for file in files)

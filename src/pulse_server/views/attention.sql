@@ -35,3 +35,25 @@ CROSS JOIN LATERAL (
 ) AS sample
 JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[sample.id])
 ORDER BY shown.last_at DESC, shown.topic, shown.error_group;
+
+-- name: fullest_lanes(topics, most)
+-- Of each topic in :topics, the lane with the most waiting jobs, and the waiting jobs of all its lanes. Counts
+-- the first :most waiting jobs of a topic, in the order of its lanes: from the index alone, but for the
+-- running jobs, which are in it too.
+WITH {running_jobs}
+SELECT DISTINCT ON (counted.topic) counted.topic, counted.lane, counted.jobs, counted.total
+FROM (
+    SELECT
+        waiting.topic, waiting.lane, count(*) AS jobs,
+        (sum(count(*)) OVER (PARTITION BY waiting.topic))::bigint AS total
+    FROM unnest(:topics::text[]) AS asked (topic)
+    CROSS JOIN LATERAL (
+        SELECT job.topic, job.lane
+        FROM pulse.jobs AS job
+        WHERE job.topic = asked.topic AND job.lane > '' AND job.queued AND job.tier IS NOT NULL AND {is_not_running}
+        ORDER BY job.lane
+        LIMIT :most
+    ) AS waiting
+    GROUP BY waiting.topic, waiting.lane
+) AS counted
+ORDER BY counted.topic, counted.jobs DESC, counted.lane;

@@ -117,3 +117,34 @@ SELECT 1;
 -- With a work_mem of 64 kB, the rows do not fit into memory. They are written to a temporary file on
 -- the disk of the tables, unless temp_tablespaces names another one.
 SELECT count(*) FROM generate_series(1, 10000);
+
+-- name: long_runs(longer_than, most)
+-- The topics with jobs that have run for longer than :longer_than, at most :most topics: the seconds of each such
+-- run, and how long the runs of the last day took, by bucket. One look-up by key for each minute.
+WITH {running_jobs},
+slow AS MATERIALIZED (
+    SELECT
+        running.topic,
+        array_agg(EXTRACT(epoch FROM clock_timestamp() - running.started_at)::float8) AS seconds
+    FROM running
+    WHERE running.started_at < clock_timestamp() - :longer_than::interval
+    GROUP BY running.topic
+    ORDER BY min(running.started_at)
+    LIMIT :most
+)
+SELECT
+    slow.topic,
+    slow.seconds,
+    (
+        SELECT COALESCE(jsonb_object_agg(total.bucket, total.jobs), '{}')
+        FROM (
+            SELECT entry.key AS bucket, sum(entry.value::bigint) AS jobs
+            FROM generate_series(
+                date_trunc('minute', now()) - interval '1 day', date_trunc('minute', now()), interval '1 minute'
+            ) AS span (minute)
+            JOIN pulse.topic_minutes AS stats ON stats.minute = span.minute AND stats.topic = slow.topic
+            CROSS JOIN LATERAL jsonb_each(stats.run_buckets) AS entry
+            GROUP BY entry.key
+        ) AS total
+    ) AS usual
+FROM slow;

@@ -1,5 +1,5 @@
 -- Lease checks state which jobs to look at and when, so that no index has to follow leases. Each
--- statement that claims jobs writes a fresh check; reap_expired (transitions/reaping.sql) works
+-- statement that claims jobs writes a fresh check; reap_expired (jobs/transitions/reaping.sql) works
 -- through the settled ones. No statement here changes a job. ADR-0056
 
 -- name: settle_claims(lease_checks, reach)

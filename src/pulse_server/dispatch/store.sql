@@ -63,3 +63,9 @@ SET state = EXCLUDED.state,
 
 -- name: resume_worker(worker)
 DELETE FROM pulse.worker_states WHERE worker_id = :worker RETURNING run_id;
+
+-- name: claim_limited(topics, most, slots, workers, confirms, lease, most_bytes, running, entered)
+-- As claim_batch. :running is the number of slots that run their jobs at once. :entered is NULL, or empty
+-- for a claim that waits for no pool.
+SELECT * FROM pulse.claim_limited_v1(
+    :topics::text[], :most, :slots::int[], :workers::text[], :confirms::bool[], :lease::interval, :most_bytes::bigint, :entered::text[], :running::int);

@@ -1,12 +1,6 @@
 -- Limits. They are in functions/, because a claim needs several snapshots. No other statement of
 -- this file changes a job. ADR-0064
 
--- name: claim_limited(topics, most, slots, workers, confirms, lease, most_bytes, running, entered)
--- As claim_batch. :running is the number of slots that run their jobs at once. :entered is NULL, or empty
--- for a claim that waits for no pool.
-SELECT * FROM pulse.claim_limited_v1(
-    :topics::text[], :most, :slots::int[], :workers::text[], :confirms::bool[], :lease::interval, :most_bytes::bigint, :entered::text[], :running::int);
-
 -- name: limit_topic(topic, pool, laned, per_lane, lane_starts, lane_period, ordered, aging, retired, limit, starts, period, mark)
 -- :laned: its jobs stand in lanes. :per_lane, :lane_starts and :lane_period are for each lane;
 -- :limit, :starts and :period for the topic or its pool. :retired: the limits were removed. :mark: of

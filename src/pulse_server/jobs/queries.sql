@@ -5,6 +5,9 @@
 -- missing there: a cancel or a crash may have ended the wait of that row's own commit. The message
 -- in the WAL makes this commit wait too, and every row it could see comes before the message.
 -- ADR-0035
+--
+-- The holders of unique keys, and of the periods of throttled keys. jobs/transitions/unique.sql has the
+-- statements that change a job.
 
 -- name: get_job(id)
 SELECT {job}, job.payload, job.history, job.result, job.progress ->> 'cursor' AS cursor
@@ -137,3 +140,56 @@ FROM pulse.jobs AS job
 WHERE job.undo ->> 'action' = :action::text AND job.undo IS NOT NULL AND job.topic >= '' AND job.id > :after_id::uuid
 ORDER BY job.id
 LIMIT :jobs;
+
+-- name: find_rivals(ids, topics, payloads, unique_keys, finished_since, scopes, is_throttled)
+-- find_existing for unique jobs. Also finds the job that holds the unique key, and the last job
+-- stored for a throttled key.
+SELECT new.position, job.id, job.reason, job.same, job.waits, job.submitted_at
+FROM unnest(:ids::uuid[], :topics::text[], :payloads::bytea[], :unique_keys::text[], :scopes::text[], :is_throttled::bool[])
+    WITH ORDINALITY AS new (id, topic, payload, unique_key, unique_scope, is_throttled, position)
+CROSS JOIN LATERAL (
+    SELECT known.id, 'id' AS reason, {repeats_submit} AS same, false AS waits, known.submitted_at
+    FROM (
+        {known_by_id}
+    ) AS known
+    UNION ALL
+    SELECT job.id, 'unique', true, job.status = 'PENDING', job.submitted_at
+    FROM pulse.jobs AS job
+    WHERE {holds_unique_key}
+    UNION ALL
+    SELECT known.job_id, 'period', true, false, NULL
+    FROM pulse.unique_periods AS known
+    WHERE new.is_throttled AND known.topic = new.topic AND known.key = new.unique_key AND known.until > clock_timestamp()
+) AS job
+WHERE (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;
+
+-- name: unique_holders(ids, scopes)
+-- Finished jobs whose key cannot be taken again, each with the job that holds it, or that would take
+-- it before. Applies to keys of the scopes in :scopes.
+WITH finished AS MATERIALIZED (
+    SELECT job.id, job.topic, job.unique_key, job.unique_scope
+    FROM pulse.jobs AS job
+    WHERE job.id = ANY(:ids::uuid[]) AND job.unique_scope = ANY(:scopes::text[]) AND job.finished_at IS NOT NULL
+)
+{finished_without_their_keys};
+
+-- name: list_steps_of_claimed(ids, most_of_one, most_bytes, bytes_of_each)
+-- The steps of freshly claimed jobs, in order, for their workers. They do not change before the
+-- job's attempt changes them. A job with signals but no steps has a row without a name. Left out:
+-- jobs without steps and signals, jobs whose steps take more than :most_of_one bytes, and jobs that would
+-- bring the total over :most_bytes. :bytes_of_each bytes are added for each step.
+WITH measured AS (
+    SELECT job.id, COALESCE(job.step_bytes, 0) + job.steps * :bytes_of_each::int AS bytes
+    FROM pulse.jobs AS job
+    WHERE job.id = ANY(:ids::uuid[]) AND job.steps IS NOT NULL
+),
+fitting AS (
+    SELECT measured.id, sum(measured.bytes) OVER (ORDER BY measured.id) AS bytes_so_far
+    FROM measured
+    WHERE measured.bytes <= :most_of_one::int
+)
+SELECT fitting.id, {step}
+FROM fitting
+LEFT JOIN pulse.job_steps AS step ON step.job_id = ANY(ARRAY[fitting.id])
+WHERE fitting.bytes_so_far <= :most_bytes::int
+ORDER BY fitting.id, step.position, step.name;

@@ -1,4 +1,4 @@
--- Reads the steps of a job, and deletes orphaned steps and signals. transitions/steps.sql has the
+-- Reads the steps of a job, and deletes orphaned steps and signals. steps/transitions.sql has the
 -- statements that change a job.
 
 -- name: list_steps(job)
@@ -7,27 +7,6 @@ SELECT {step}
 FROM pulse.job_steps AS step
 WHERE step.job_id = :job::uuid
 ORDER BY step.position, step.name;
-
--- name: list_steps_of_claimed(ids, most_of_one, most_bytes, bytes_of_each)
--- The steps of freshly claimed jobs, in order, for their workers. They do not change before the
--- job's attempt changes them. A job with signals but no steps has a row without a name. Left out:
--- jobs without steps and signals, jobs whose steps take more than :most_of_one bytes, and jobs that would
--- bring the total over :most_bytes. :bytes_of_each bytes are added for each step.
-WITH measured AS (
-    SELECT job.id, COALESCE(job.step_bytes, 0) + job.steps * :bytes_of_each::int AS bytes
-    FROM pulse.jobs AS job
-    WHERE job.id = ANY(:ids::uuid[]) AND job.steps IS NOT NULL
-),
-fitting AS (
-    SELECT measured.id, sum(measured.bytes) OVER (ORDER BY measured.id) AS bytes_so_far
-    FROM measured
-    WHERE measured.bytes <= :most_of_one::int
-)
-SELECT fitting.id, {step}
-FROM fitting
-LEFT JOIN pulse.job_steps AS step ON step.job_id = ANY(ARRAY[fitting.id])
-WHERE fitting.bytes_so_far <= :most_bytes::int
-ORDER BY fitting.id, step.position, step.name;
 
 -- name: find_step(job, name)
 -- A repeat learns that its step was stored. The message in the WAL has the same reason as in

@@ -1,4 +1,4 @@
--- Schedules: their definitions. transitions/schedules.sql fires them.
+-- Schedules: their definitions. schedules/transitions.sql fires them.
 
 -- name: create_schedule(id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, payload, priority, max_attempts, metadata, attempts_by_policy, max_attempts_is_default, start_within, next_run_at, declared_by, overlap, overrides)
 -- A schedule whose name exists is left unchanged; the caller looks it up and returns it.
