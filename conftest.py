@@ -94,7 +94,7 @@ def databases(cluster_dsn: str) -> Iterator[Databases]:
 @pytest.fixture(scope="session")
 def template_database(databases: Databases) -> Iterator[str]:
     """The address of a database with every migration applied. Copy it, never connect to it."""
-    from pulse_server.postgres.migrations.runner import apply_migrations
+    from pulse_server.database.schema import apply_migrations
 
     with databases.temporary() as dsn:
         databases.run(apply_migrations(dsn))

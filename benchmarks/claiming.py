@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
-from pulse_server.domain.jobs import Claim, ClaimedJob, Level
-from pulse_server.domain.slots import Slots
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.database.connections import Database
+from pulse_server.jobs.reports import Slots
+from pulse_server.jobs.rules import Claim, ClaimedJob, Level
+from pulse_server.jobs.store import PostgresJobRepo
 
 _WORKER = "bench-1-abcdef"
 _LEASE = timedelta(hours=1)

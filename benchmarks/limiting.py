@@ -14,11 +14,11 @@ from benchmarks.filling import TOPIC, fill
 from benchmarks.meters import IS_AVAILABLE, cpu_seconds
 from benchmarks.stand import Stand
 from pulse.topic_settings import Entries
-from pulse_server.domain.jobs import Claim, ClaimedJob
-from pulse_server.domain.slots import Slots
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.limits import PostgresLimitRepo
+from pulse_server.database.connections import Database
+from pulse_server.jobs.reports import Slots
+from pulse_server.jobs.rules import Claim, ClaimedJob
+from pulse_server.jobs.store import PostgresJobRepo
+from pulse_server.topics.store import PostgresLimitRepo
 
 CLAIMED = 500
 _LEASE = timedelta(hours=1)

@@ -22,7 +22,7 @@ from benchmarks.draining import Drained
 from benchmarks.figures import Figure, percentiles
 from benchmarks.meters import IS_AVAILABLE, cpu_seconds
 from benchmarks.stand import Stand
-from pulse_server.postgres.database import HOT_PLANS
+from pulse_server.database.connections import HOT_PLANS
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Row: TypeAlias = tuple[UUID, str, bytes, int]

@@ -22,8 +22,8 @@ from benchmarks.meters import BackgroundLoad, find_postmaster
 from benchmarks.processes import Server, end, serving_address, until
 from benchmarks.recorder import CAPACITY, Recording
 from benchmarks.verdicts import Verdict
+from pulse_server.database.schema import apply_migrations
 from pulse_server.embedded import EmbeddedPostgres
-from pulse_server.postgres.migrations.runner import apply_migrations
 
 # Postgres' own defaults, which the figures promise: pulsed changes them for its embedded Postgres.
 _POSTGRES_DEFAULTS = {"max_wal_size": "1GB"}

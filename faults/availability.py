@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from faults.changes import CLAIMS, LimitEvent
 from faults.disturbances import SLOW, STALL, Span
 from faults.spans import FOR_EVER, LONG_AGO, SECOND, Spans, where_full
-from pulse_server.dispatch.claim_slots import LONGEST_REST_SECONDS
-from pulse_server.tuning import SAMPLE_REST
+from pulse_server.base.tuning import SAMPLE_REST
+from pulse_server.dispatch.hub import LONGEST_REST_SECONDS
 
 if TYPE_CHECKING:
     from faults.evidence import Evidence

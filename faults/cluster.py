@@ -15,8 +15,7 @@ import asyncpg
 
 from faults.audit import Connection
 from faults.database_clock import DatabaseClock
-from pulse_server.embedded.cluster import read_postmaster
-from pulse_server.embedded.initialization import SUPERUSER
+from pulse_server.embedded.cluster import SUPERUSER, read_postmaster
 from tests.postgres_cluster import FAST_SETTINGS
 from tests.server.outage_postgres import OutagePostgres
 

@@ -23,7 +23,7 @@ from faults.limited_topics import (
     rate,
 )
 from faults.operating import Operator
-from pulse_server.domain.topic_settings import LIMITS
+from pulse_server.topics.rules import LIMITS
 
 # From one change to the next, on average.
 _PAUSE_SECONDS = 0.9

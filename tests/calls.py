@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base.errors import Unavailable
 
 
 class Calls:

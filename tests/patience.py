@@ -5,9 +5,9 @@ A test about one of them sets it itself. The processes that tests start have tho
 
 from datetime import timedelta
 
-from pulse_server import tuning
-from pulse_server.postgres import connector, database
-from pulse_server.service import dispatch
+from pulse_server.base import tuning
+from pulse_server.database import connections, connector
+from pulse_server.dispatch import service
 
 _LONG = timedelta(seconds=60)
 
@@ -15,4 +15,4 @@ _LONG = timedelta(seconds=60)
 def have_patience() -> None:
     """Wait longer for the database, in this process."""
     tuning.STATEMENT_TIMEOUT = connector.CONNECT_TIMEOUT = _LONG
-    database.READ_TIMEOUT = database.READY_TIMEOUT = dispatch.CATCH_UP = _LONG
+    connections.READ_TIMEOUT = connections.READY_TIMEOUT = service.CATCH_UP = _LONG

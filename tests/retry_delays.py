@@ -6,8 +6,8 @@ from datetime import timedelta
 from math import exp, log
 
 from pulse.topic_settings import Backoff
-from pulse_server import tuning
-from pulse_server.domain.leases import rest_of_canceled
+from pulse_server.base import tuning
+from pulse_server.jobs.reports import rest_of_canceled
 
 # Three years. Retries grant further attempts without limit, and the square must fit into a number.
 MOST_ATTEMPTS_SQUARED = 10_000

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from pulse_server.access.users import Role
-from pulse_server.transport.grpc.boundary import SERVICE
-from pulse_server.transport.grpc.permissions import ROLES_THAT_MAY
+from pulse_server.doors.boundary import SERVICE
+from pulse_server.doors.callers import ROLES_THAT_MAY
 from tools.markdown import code, table
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "operations" / "set-up.md"

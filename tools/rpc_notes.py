@@ -5,7 +5,7 @@ Refusals that any call may meet are not here. tests/docs/test_rpc_refusals.py pr
 
 from typing import NamedTuple
 
-from pulse_server.domain import bounds
+from pulse_server.base import bounds
 
 NO_JOB = ("NOT_FOUND", "there is no such job")
 NO_SCHEDULE = ("NOT_FOUND", "there is no such schedule")

@@ -3,11 +3,10 @@
 import re
 from pathlib import Path
 
-from pulse_server import tuning
 from pulse_server.access.users import Role
-from pulse_server.domain import bounds, errors
-from pulse_server.transport.grpc.boundary import SERVICE, status_of
-from pulse_server.transport.grpc.permissions import ROLES_THAT_MAY
+from pulse_server.base import bounds, errors, tuning
+from pulse_server.doors.boundary import SERVICE, status_of
+from pulse_server.doors.callers import ROLES_THAT_MAY
 from tools.markdown import code, generated_from, table
 from tools.proto_source import Contract, Field, Message, Rpc, read_contract
 from tools.rpc_notes import NOTES

@@ -24,8 +24,8 @@ import asyncpg
 from playwright.async_api import Browser, async_playwright
 
 import pulse
-from pulse_server.embedded.initialization import DATABASE, SUPERUSER
-from pulse_server.embedded.sockets import PORT
+from pulse_server.embedded.cluster import DATABASE, SUPERUSER
+from pulse_server.embedded.directory import PORT
 from tools.environment import ROOT, Problem, say
 
 IMAGES = ROOT / "docs" / "images"

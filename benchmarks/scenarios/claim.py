@@ -13,7 +13,7 @@ import asyncpg
 from benchmarks.claiming import claim, complete, job_repo
 from benchmarks.figures import Figure
 from benchmarks.stand import Stand
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.jobs.store import PostgresJobRepo
 
 BATCH = 100
 CLAIMS = 60

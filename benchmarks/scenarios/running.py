@@ -16,10 +16,11 @@ from benchmarks.figures import Figure
 from benchmarks.filling import TOPIC, fill
 from benchmarks.repeating import in_turn
 from benchmarks.stand import Stand
+from pulse_server.base.ids import new_id
 from pulse_server.dispatch.floors import MARGIN_SECONDS
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import Level, NewJob
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.jobs.new_jobs import NewJob
+from pulse_server.jobs.rules import Level
+from pulse_server.jobs.store import PostgresJobRepo
 
 RUNNING = 10_000
 BATCH = 20

@@ -24,11 +24,11 @@ from benchmarks.repeating import repeated
 from benchmarks.scenarios.load import client
 from benchmarks.stand import Stand
 from benchmarks.verdicts import Verdict
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import NewJob
-from pulse_server.postgres.database import HOT_PLANS
-from pulse_server.postgres.inserts import batch
-from pulse_server.postgres.statements import statements
+from pulse_server.base.ids import new_id
+from pulse_server.database.connections import HOT_PLANS
+from pulse_server.database.statements import statements
+from pulse_server.jobs.inserts import batch
+from pulse_server.jobs.new_jobs import NewJob
 
 NAME = "transactions"
 SESSIONS = 8
@@ -51,7 +51,7 @@ VALUES ($1, $2, $3, 0, 25, clock_timestamp(), clock_timestamp(), true, 'PENDING'
 """
 _ENQUEUE_MANY = "SELECT cardinality(pulse.enqueue_many($1, $2))"
 _EMPTY = "TRUNCATE orders, bare_jobs, pulse.jobs, pulse.arrivals"
-_INSERT_JOBS = statements("transitions/jobs.sql", "queries.sql")["insert_jobs"]
+_INSERT_JOBS = statements("jobs/transitions/jobs.sql", "queries.sql")["insert_jobs"]
 # As the statement is sent if the ids were made for the request.
 _INSERT_FRESH_JOBS = _INSERT_JOBS.replace("ON CONFLICT DO NOTHING", "")
 _PAUSE_SECONDS = 0.02

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 
 from benchmarks.finished import fill_finished, partition_of
-from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.database.schema import apply_migrations
 
 JOBS = """
 SELECT relation.relname, (job.submitted_at AT TIME ZONE 'UTC')::date, count(DISTINCT job.id)

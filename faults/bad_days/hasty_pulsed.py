@@ -6,10 +6,10 @@ With its own bounds a call that waits for a lock is answered after five seconds,
 import sys
 from datetime import timedelta
 
-from pulse_server import tuning
+from pulse_server.base import tuning
+from pulse_server.database import connections
 from pulse_server.main import main
-from pulse_server.postgres import database
 
 if __name__ == "__main__":
-    tuning.STATEMENT_TIMEOUT = database.READ_TIMEOUT = timedelta(seconds=1)
+    tuning.STATEMENT_TIMEOUT = connections.READ_TIMEOUT = timedelta(seconds=1)
     sys.exit(main())

@@ -15,7 +15,7 @@ from faults.fuzzing.callers import GOOD
 from faults.fuzzing.contract import BY_PATH, PUBLIC
 from faults.fuzzing.inputs import Call
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.transport.grpc.permissions import may_call
+from pulse_server.doors.callers import may_call
 
 Code = grpc.StatusCode
 

@@ -20,7 +20,7 @@ from faults.fuzzing.contract import RPCS, Rpc
 from faults.fuzzing.inputs import Call, Input, Metadata
 from faults.fuzzing.texts import Texts
 from faults.fuzzing.wires import wires
-from pulse_server import tuning
+from pulse_server.base import tuning
 
 # ---------------------------------------------------------------- numbers
 # Numbers, bytes, moments and spans for the fields of requests.

@@ -19,7 +19,7 @@ from faults.fuzzing.seeding import take_out
 from faults.fuzzing.tally import Tally
 from faults.fuzzing.targets import Target, start_target
 from faults.fuzzing.vitals import Memory, broken_rules
-from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.database.schema import apply_migrations
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases, ThrowawayCluster
 from tests.system.stage import Stage

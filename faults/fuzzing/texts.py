@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from faults.fuzzing.acquaintances import TOPICS, WORKERS, Acquaintances
-from pulse_server.domain.status import JobStatus
+from pulse_server.jobs.rules import JobStatus
 
 _CRONS = ("* * * * *", "0 9 * * 1-5", "@daily", "*/15 0-3,23 L 2 5L", "0 0 29 2 */7", "1 1 1 1 MON#2")
 _ZONES = (

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pulse_server.domain import bounds
+from pulse_server.base import bounds
 from tests.postgres.sessions import Connection
 
 _MEBIBYTE = 1024 * 1024

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from faults.ha import templates
 from faults.ha.programs import Programs
-from pulse_server.embedded.child import Child, Launcher
 from pulse_server.embedded.cluster import read_postmaster
-from pulse_server.embedded.identity import Identity
+from pulse_server.embedded.processes import Child, Identity, Launcher
 from tests.server.outage_postgres import children_of
 
 # etcd of Debian 12 starts on these platforms only with this variable: they are unsupported.

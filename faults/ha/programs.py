@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from pulse_server.embedded.binaries import candidate_directories
+from pulse_server.embedded.directory import candidate_directories
 
 _DEBIAN = Path("/usr/lib/postgresql")
 # Patroni winds an old primary back and copies standbys with these; packages of clients alone have others.

@@ -17,7 +17,7 @@ from faults.failover import Scene, Verdict, judge, seconds_to_claim
 from faults.ha.cluster import DATABASE, Cluster
 from faults.ha.machine import Machine
 from faults.ha.programs import Programs
-from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.database.schema import apply_migrations
 from tests.system.producer import producing
 from tests.system.stage import QUICK, Stage
 from tests.transport.jobs_table import JobsTable

@@ -22,7 +22,7 @@ import pulse
 from faults.handlers import blowups, exits, forks, hangs, plain
 from faults.handlers.kinds import KINDS
 from faults.handlers.workers import CONCURRENCY, MAX_MEMORY_MIB, Workers
-from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.database.schema import apply_migrations
 from tests.postgres_cluster import Databases, ThrowawayCluster
 from tests.system.journal import Execution
 from tests.system.stage import Stage, all_finished, table_of

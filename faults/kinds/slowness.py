@@ -12,8 +12,8 @@ from faults.cast import REPLICAS, leases_of
 from faults.disturbances import SLOW
 from faults.kinds.database import POSTGRES
 from faults.kinds.fault import ALL_WORK, Fault, Kind
-from pulse_server import tuning
-from pulse_server.domain.leases import longest_confirmation
+from pulse_server.base import tuning
+from pulse_server.jobs.reports import longest_confirmation
 
 if TYPE_CHECKING:
     from faults.world import World

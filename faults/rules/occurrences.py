@@ -15,8 +15,17 @@ from itertools import takewhile
 from faults.changes import HAND_OVER, INSERT, ScheduleChange
 from faults.evidence import Evidence
 from faults.violations import Violation
-from pulse_server.domain.schedules import Cron, Every, Once, Timetable, fire_id
-from pulse_server.domain.timetables import MISSED_AFTER, MOST_REPLAYED, next_run, upcoming
+from pulse_server.schedules.rules import (
+    MISSED_AFTER,
+    MOST_REPLAYED,
+    Cron,
+    Every,
+    Once,
+    Timetable,
+    fire_id,
+    next_run,
+    upcoming,
+)
 
 FIRED = "an occurrence that the cursor passes has made a job"
 FIRED_ONCE = "an occurrence makes one job"

@@ -16,14 +16,15 @@ from faults.checker import check_run
 from faults.history import History
 from faults.limit_state import LimitState
 from faults.rules import ends, executions, occurrences, submits
-from pulse_server.domain.jobs import Claim, Submitted
-from pulse_server.domain.schedules import CatchUp, Every
-from pulse_server.domain.slots import Taker
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.dispatch import PostgresDispatchRepo
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.limits import PostgresLimitRepo
-from pulse_server.postgres.steps import PostgresStepRepo
+from pulse_server.database.connections import Database
+from pulse_server.dispatch.store import PostgresDispatchRepo
+from pulse_server.jobs.new_jobs import Submitted
+from pulse_server.jobs.reports import Taker
+from pulse_server.jobs.rules import Claim
+from pulse_server.jobs.store import PostgresJobRepo
+from pulse_server.schedules.rules import CatchUp, Every
+from pulse_server.steps.store import PostgresStepRepo
+from pulse_server.topics.store import PostgresLimitRepo
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.store import LEASE, Store, a_job, failure, room
 from tests.fakes.time_machines import PostgresTimeMachine

@@ -14,7 +14,7 @@ import pytest
 import pulse
 from faults.bad_days.scale import PATIENT, SEVERAL_LEASES_SECONDS
 from faults.bad_days.small_disk import NoSmallDisk, SmallDiskPostgres
-from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.database.schema import apply_migrations
 from tests.eventually import eventually
 from tests.server.http_caller import get
 from tests.system.stage import Pulsed, Stage, Worker, all_completed, free_port, table_of

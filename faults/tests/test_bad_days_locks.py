@@ -11,7 +11,7 @@ import pulse
 from faults.bad_days.scale import PATIENT, SEVERAL_LEASES_SECONDS
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
-from pulse_server import tuning
+from pulse_server.base import tuning
 from tests.eventually import PATIENCE_SECONDS, eventually
 from tests.system.stage import Stage, all_completed
 from tests.system.worker_program import Errand

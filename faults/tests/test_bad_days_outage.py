@@ -12,7 +12,7 @@ import pytest
 
 import pulse
 from faults.bad_days.scale import OUTAGE
-from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.database.schema import apply_migrations
 from tests.eventually import eventually
 from tests.server.outage_postgres import CAN_FREEZE, OutagePostgres
 from tests.system.stage import Pulsed, Stage, finished, table_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import asyncpg
 
 from faults.bad_days.producer_program import acknowledged_by_all, start_producer
-from pulse_server.postgres.migrations.schema import known_migrations
+from pulse_server.database.schema import known_migrations
 from tests.eventually import eventually
 from tests.system.journal import started_after_completion
 from tests.system.stage import Process, Stage, all_finished, free_port

@@ -14,10 +14,10 @@ import pytest
 from pulse import failpoints
 from pulse.worker.reporter import Reporter
 from pulse.worker.runners import HandlerCalls
-from pulse_server.checks.listing import unknown_variables
+from pulse_server.checks import unknown_variables
 from pulse_server.failpoints import TABLE
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.transport.grpc.work import WorkRpcs
+from pulse_server.jobs.store import PostgresJobRepo
+from pulse_server.work.worker_rpcs import WorkRpcs
 from tests.rows import each_row
 
 SOURCES = Path(failpoints.__file__).parent.parent
@@ -92,7 +92,7 @@ def test_place_that_the_list_does_not_know_is_a_bug() -> None:
 
 def test_migrations_do_not_bring_grpc_along() -> None:
     """A supervisor and `pulsed migrate` import them without gRPC."""
-    program = "import sys, pulse_server.postgres.migrations.runner; print('grpc' in sys.modules)"
+    program = "import sys, pulse_server.database.schema; print('grpc' in sys.modules)"
     assert output(program, PULSE_FAILPOINTS="")[1].strip() == "False"
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from pulse import failpoints
 from pulse_server.app import App
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base.errors import Unavailable
+from pulse_server.database.connections import Database
 from pulse_server.failpoints import TABLE, with_failpoints
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.jobs.store import PostgresJobRepo
 from tests.fakes.store import a_job
 from tests.transport.pulse_server_under_test import settings_of_test
 

@@ -10,7 +10,7 @@ from faults.story import describe
 from faults.tests.made_up.jobs import LEASE, MadeUpJob
 from faults.tests.made_up.runs import MadeUpRun
 from faults.tests.made_up.schedules import MadeUpSchedule
-from pulse_server.domain.status import INITIAL, LEGAL_TRANSITIONS, JobStatus
+from pulse_server.jobs.rules import INITIAL, LEGAL_TRANSITIONS, JobStatus
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from faults.upgrade import aftermath, comparison, next_release
 from faults.upgrade.next_release import NextRelease
 from faults.upgrade.rows import Filling, fill
-from pulse_server.postgres.migrations.schema import known_migrations
+from pulse_server.database.schema import known_migrations
 from tests.eventually import eventually
 from tests.postgres.sessions import Connection
 from tests.system.stage import QUICK, Stage

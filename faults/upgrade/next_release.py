@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from pulse_server.postgres.migrations.schema import known_migrations
+from pulse_server.database.schema import known_migrations
 
 _ROOT = Path(__file__).resolve().parents[2]
 _NUMBER = known_migrations()[-1].version + 1
@@ -25,9 +25,9 @@ class NextRelease:
     def __init__(self, directory: Path) -> None:
         source = directory / "next" / "src"
         shutil.copytree(_ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
-        adapter = source / "pulse_server" / "postgres"
-        (adapter / "migrations" / f"{NAME}.sql").write_text(_MIGRATION, encoding="utf-8")
-        functions = adapter / "sql" / "functions"
+        database = source / "pulse_server" / "database"
+        (database / "migrations" / f"{NAME}.sql").write_text(_MIGRATION, encoding="utf-8")
+        functions = database / "functions"
         replaced = functions / "completed_among_v1.sql"
         text = replaced.read_text(encoding="utf-8")
         replaced.write_text(f"-- With other content.\n{text}", encoding="utf-8")

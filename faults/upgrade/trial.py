@@ -21,7 +21,7 @@ from faults.upgrade import aftermath, comparison
 from faults.upgrade.locks import Holds, watched_locks
 from faults.upgrade.next_release import NextRelease
 from faults.upgrade.rows import Filling, fill
-from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.database.schema import apply_migrations
 from tests.eventually import eventually
 from tests.postgres.sessions import Connection
 from tests.server.outage_postgres import OutagePostgres

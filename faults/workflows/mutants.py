@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import asyncpg
 
-from pulse_server.postgres import jobs
+from pulse_server.jobs import store
 
 _SETTLE, _JUDGE = "settle_workflows_v1", "judge_workflow_jobs_v1"
 
@@ -78,8 +78,8 @@ async def spoiled(dsn: str, mutant: Mutant | None) -> AsyncIterator[None]:
     """Have the fault for the length of a block; in a function of the database, from now on."""
     if mutant is None:
         yield
-    elif mutant.where in jobs._SQL:
-        with patch.dict(jobs._SQL, {mutant.where: _replaced(jobs._SQL[mutant.where], mutant)}):
+    elif mutant.where in store._SQL:
+        with patch.dict(store._SQL, {mutant.where: _replaced(store._SQL[mutant.where], mutant)}):
             yield
     else:
         connection = await asyncpg.connect(dsn)

@@ -32,13 +32,13 @@ from faults.watching import look_at_workflows
 from faults.workflows.mutants import MUTANTS, spoiled
 from faults.workflows.shapes import SUCCEEDED, Shape, draw_condition, draw_shape
 from faults.workflows.world import Server, World
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import Claim, NewJob
-from pulse_server.domain.reports import FailureReport
-from pulse_server.domain.slots import Slots
-from pulse_server.domain.workflows import NewNode, When, WorkflowBounds
-from pulse_server.embedded.initialization import SUPERUSER
-from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.base.ids import new_id
+from pulse_server.database.schema import apply_migrations
+from pulse_server.embedded.cluster import SUPERUSER
+from pulse_server.jobs.new_jobs import NewJob
+from pulse_server.jobs.reports import FailureReport, Slots
+from pulse_server.jobs.rules import Claim
+from pulse_server.workflows.rules import NewNode, When, WorkflowBounds
 
 # ---------------------------------------------------------------- actors
 # The actors of a trial. Every change is made by the project's own statements.

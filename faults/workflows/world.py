@@ -10,10 +10,10 @@ from random import Random
 
 from faults.cluster import AWAY
 from faults.history import History, Operation
-from pulse_server.domain.errors import PulseError
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.workflows import PostgresWorkflowRepo
+from pulse_server.base.errors import PulseError
+from pulse_server.database.connections import Database
+from pulse_server.jobs.store import PostgresJobRepo
+from pulse_server.workflows.store import PostgresWorkflowRepo
 
 # After an error: the database may be away.
 _REST_SECONDS = 0.05

@@ -1,92 +1,196 @@
-"""The composition root: wires stores to services to transport, starts them, and stops them in order."""
+"""Observation of a server: readiness, health, metrics, and the ports that publish them.
+
+The composition root: wires stores to services to transport, starts them, and stops them in order.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
+from functools import partial
 
 import grpc.aio
 
-from pulse_server import tuning
+from pulse_server.access.service import Access
+from pulse_server.base import tuning
+from pulse_server.base.errors import PulseError
+from pulse_server.base.exposition import Exposition
+from pulse_server.base.loops import Loop
+from pulse_server.base.metrics import Labels, Metrics
+from pulse_server.database.audit import CountedCalls
+from pulse_server.database.connections import Database
+from pulse_server.database.rights import through_outages
+from pulse_server.database.schema import require_usable_schema
 from pulse_server.dispatch.claims import Claims, Reconciler
 from pulse_server.dispatch.hub import Hub
-from pulse_server.dispatch.publisher import Publisher
+from pulse_server.dispatch.publisher import Publisher, claim_spans
 from pulse_server.dispatch.roster import Roster
-from pulse_server.domain.errors import PulseError
-from pulse_server.doors import access_of
+from pulse_server.dispatch.rpcs import DispatchRpcs
+from pulse_server.dispatch.service import GATE_INTERVAL, Dispatch, Gate
+from pulse_server.dispatch.store import PostgresDispatchRepo
+from pulse_server.doors.addresses import access_of
+from pulse_server.doors.admission import Responses, interceptors
+from pulse_server.doors.callers import AccessRpcs, Callers, ChangeLog
+from pulse_server.doors.http import METRICS_PATH, HttpServer, ProcessPages, Readiness, behind_login
+from pulse_server.doors.lines import Lines
+from pulse_server.doors.quotas import SilentConnections
+from pulse_server.doors.tls import Certificates
 from pulse_server.failpoints import with_failpoints
-from pulse_server.loops import Loop
-from pulse_server.observation import Observation
-from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.dispatch import PostgresDispatchRepo
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.limits import PostgresLimitRepo
-from pulse_server.postgres.reachability import through_outages
-from pulse_server.postgres.schedules import PostgresScheduleRepo
-from pulse_server.postgres.steps import PostgresStepRepo
-from pulse_server.postgres.topic_settings import PostgresTopicSettings
-from pulse_server.postgres.wakeups import NoWakeupLine, wakeup_line
-from pulse_server.postgres.workflows import PostgresWorkflowRepo
-from pulse_server.reads.audit import Audit
-from pulse_server.reads.awaiting import LOOK, LOOK_WITHOUT_LINE, AwaitedJobs
-from pulse_server.reads.dead_letters import DeadLetters
-from pulse_server.reads.explanations import Explanations
-from pulse_server.reads.exports import Exports
-from pulse_server.reads.searches import Searches
-from pulse_server.reads.servers import SERVERS_INTERVAL, Servers, name_of_process, sparing_of
-from pulse_server.reads.statistics import STATISTICS_INTERVAL, Minutes, Statistics
-from pulse_server.service.counted_calls import CountedCalls
-from pulse_server.service.dispatch import GATE_INTERVAL, Dispatch, Gate
-from pulse_server.service.jobs import Jobs
-from pulse_server.service.limit_sweep import LimitSweep
-from pulse_server.service.limits import LimitsOfTopics
-from pulse_server.service.own_topics import OwnTopics
-from pulse_server.service.promoter import PROMOTE_INTERVAL, Promoter
-from pulse_server.service.reports import Reports
-from pulse_server.service.scheduler import SCHEDULE_INTERVAL, Scheduler
-from pulse_server.service.schedules import Schedules
-from pulse_server.service.selections import Selections
-from pulse_server.service.settler import Settler
-from pulse_server.service.start_limits import StartLimits
-from pulse_server.service.step_sweep import StepSweep
-from pulse_server.service.steps import Steps
-from pulse_server.service.submissions import Submissions
-from pulse_server.service.topic_settings import SettingsOfTopics
-from pulse_server.service.unserved_topics import UnservedTopics
-from pulse_server.service.workflow_publisher import WorkflowPublisher
-from pulse_server.service.workflows import Workflows
+from pulse_server.jobs.store import PostgresJobRepo
+from pulse_server.schedules.rpcs import ScheduleRpcs
+from pulse_server.schedules.service import SCHEDULE_INTERVAL, Scheduler, Schedules
+from pulse_server.schedules.store import PostgresScheduleRepo
+from pulse_server.server import Health, grpc_server, listen
 from pulse_server.settings import Settings
-from pulse_server.telemetry.metrics import Metrics
-from pulse_server.telemetry.tracing import claim_spans
-from pulse_server.transport.grpc.access import AccessRpcs
-from pulse_server.transport.grpc.audit import AuditRpcs
-from pulse_server.transport.grpc.authentication import interceptors
-from pulse_server.transport.grpc.awaiting import AwaitingRpcs
-from pulse_server.transport.grpc.callers import Callers
-from pulse_server.transport.grpc.change_log import ChangeLog
-from pulse_server.transport.grpc.dispatch import DispatchRpcs
-from pulse_server.transport.grpc.exports import ExportRpcs
-from pulse_server.transport.grpc.jobs import JobRpcs
-from pulse_server.transport.grpc.lines import Lines
-from pulse_server.transport.grpc.overview import OverviewRpcs
-from pulse_server.transport.grpc.responses import Responses
-from pulse_server.transport.grpc.schedules import ScheduleRpcs
-from pulse_server.transport.grpc.selections import SelectionRpcs
-from pulse_server.transport.grpc.server import grpc_server, listen
-from pulse_server.transport.grpc.silent_connections import SilentConnections
-from pulse_server.transport.grpc.steps import StepRpcs
-from pulse_server.transport.grpc.topics import TopicRpcs
-from pulse_server.transport.grpc.unserved_topics import UnservedNotes
-from pulse_server.transport.grpc.work import WorkRpcs
-from pulse_server.transport.grpc.workflows import WorkflowRpcs
-from pulse_server.transport.tls import Certificates
-from pulse_server.upkeep.arrivals import ArrivalQueries, Arrivals
-from pulse_server.upkeep.lease_keeping import LeaseKeeping
-from pulse_server.upkeep.retention import ExpiredJobs, Retention
-from pulse_server.watchers import Watchers
+from pulse_server.steps.rpcs import StepRpcs
+from pulse_server.steps.service import Steps, StepSweep
+from pulse_server.steps.store import PostgresStepRepo
+from pulse_server.topics.rpcs import OwnTopics, TopicRpcs, UnservedNotes, UnservedTopics
+from pulse_server.topics.rules import Grace, kept_by_status
+from pulse_server.topics.service import LimitsOfTopics, LimitSweep, SettingsOfTopics
+from pulse_server.topics.store import PostgresLimitRepo, PostgresTopicSettings
+from pulse_server.views.attention import Attention, DeadLetters
+from pulse_server.views.explanations import Explanations
+from pulse_server.views.records import Audit, Exports, Searches
+from pulse_server.views.rpcs import AuditRpcs, ExportRpcs, OverviewRpcs
+from pulse_server.views.servers import SERVERS_INTERVAL, Servers, name_of_process, sparing_of
+from pulse_server.views.statistics import STATISTICS_INTERVAL, Minutes, Statistics, Topics
+from pulse_server.views.vitals import Horizon, Space, Vitals, VitalsQueries
+from pulse_server.wakeups.line import NoWakeupLine, wakeup_line
+from pulse_server.wakeups.watchers import Watchers
+from pulse_server.work.attempts import LeaseKeeping, Reports
+from pulse_server.work.awaiting import LOOK, LOOK_WITHOUT_LINE, AwaitedJobs
+from pulse_server.work.job_rpcs import AwaitingRpcs, JobRpcs, SelectionRpcs
+from pulse_server.work.jobs import Jobs, Selections
+from pulse_server.work.retention import ExpiredJobs, PostgresCompletedDayRepo, RetentionKeeping
+from pulse_server.work.submissions import (
+    PROMOTE_INTERVAL,
+    ArrivalQueries,
+    Arrivals,
+    Promoter,
+    StartLimits,
+    Submissions,
+)
+from pulse_server.work.worker_rpcs import WorkRpcs
+from pulse_server.workflows.rpcs import WorkflowRpcs
+from pulse_server.workflows.service import WorkflowPublisher, Workflows, WorkflowSettler
+from pulse_server.workflows.store import PostgresWorkflowRepo
+
+# How old the gauges of the database may be: about the interval of a usual scrape (docs/figures.md#vitals).
+VITALS_INTERVAL = timedelta(seconds=15)
+# How often to look for old snapshots: one small statement, also without scrapes.
+HORIZON_INTERVAL = timedelta(seconds=15)
+# A dump or a report may hold its snapshot for that long; a longer one was forgotten, or does not belong in a
+# queue's database. At 1,000 jobs/s a claim takes some 60 ms more by then. Logged again when twice as old.
+HELD_BACK_PATIENCE = timedelta(minutes=5)
+# How soon a full disk is known: the file that is written takes some 3 ms.
+SPACE_INTERVAL = timedelta(seconds=15)
+# How soon a load balancer learns that the database went away, or came back.
+READY_INTERVAL = timedelta(seconds=2)
+# The schema changes when an operator migrates; the check costs a connection.
+SCHEMA_INTERVAL = timedelta(seconds=30)
+
+log = logging.getLogger(__name__)
+
+
+class Observation:
+    """Readiness, gRPC's health and the watches for old snapshots and full disks always run. Vitals run
+    only if there is a port to publish them on."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        gate: Gate,
+        roster: Roster,
+        servers: Servers,
+        metrics: Metrics,
+    ) -> None:
+        queries = VitalsQueries(database)
+        self._settings = settings
+        self._database = database
+        self._gate = gate
+        self._servers = servers
+        self._metrics = metrics
+        self.health = Health()
+        self.readiness = Readiness(
+            queries.ping,
+            partial(require_usable_schema, database.probe),
+            lambda: gate.is_primed,
+            changed=self.health.set,
+            interval=READY_INTERVAL,
+            schema_interval=SCHEMA_INTERVAL,
+        )
+        self.vitals = Vitals(queries, metrics, interval=VITALS_INTERVAL)
+        self.horizon = Horizon(
+            queries.oldest_holder, metrics, interval=HORIZON_INTERVAL, patience=HELD_BACK_PATIENCE
+        )
+        self.space = Space(queries.write_temporary_file, metrics, servers.now, interval=SPACE_INTERVAL)
+        self._http: HttpServer | None = None
+        self.http_address: str | None = None
+        _read_gauges(metrics, database, gate, roster, self.readiness)
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        has_readers = self._settings.http_address is not None
+        always = (self.readiness.loop, self.horizon.loop, self.space.loop)
+        return (*always, self.vitals.loop) if has_readers else always
+
+    def attention(self, limits: PostgresLimitRepo, schedules: PostgresScheduleRepo) -> Attention:
+        """Return what finds the trouble that operators have to see."""
+        topics = Topics(self._database)
+        return Attention(self._database, topics, self._servers, self._gate, limits, schedules, self.space)
+
+    async def open(self, access: Access | None, certificates: Certificates | None) -> None:
+        """Open the HTTP port, if one is set: alive, and not ready yet."""
+        if self._settings.http_address is None:
+            return
+        pages = ProcessPages(self.readiness, Exposition(self._metrics)).pages
+        if self._settings.metrics_need_login and access is not None:
+            pages[METRICS_PATH] = behind_login(pages[METRICS_PATH], access.authenticator)
+        tls = certificates.server_ssl_context() if certificates is not None else None
+        self._http = HttpServer(pages)
+        self.http_address = await self._http.start(self._settings.http_address, tls)
+
+    async def serve(self) -> None:
+        """Become ready, if the database is."""
+        await self.readiness.tick()
+        self.readiness.serve()
+
+    def drain(self) -> None:
+        """Report at once that this server is no longer ready."""
+        self.readiness.drain()
+        self.health.end()
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.stop()
+
+
+def _read_gauges(
+    metrics: Metrics, database: Database, gate: Gate, roster: Roster, readiness: Readiness
+) -> None:
+    def connections() -> dict[Labels, float]:
+        return {
+            (pool, state): float(number)
+            for pool, connections in database.pools.items()
+            for state, number in zip(("open", "busy", "allowed"), connections.use, strict=True)
+        }
+
+    def paused() -> dict[Labels, float]:
+        switches: dict[Labels, float] = {("",): float(gate.state.everything is not None)}
+        return switches | {(topic,): 1.0 for topic in gate.state.topics}
+
+    metrics.connections.read = connections
+    metrics.dispatch_paused.read = paused
+    metrics.workers.read = lambda: {(): roster.census().workers}
+    metrics.workers_capacity.read = lambda: {(): roster.census().capacity}
+    metrics.workers_held.read = lambda: {(): roster.census().held}
+    metrics.ready_to_serve.read = lambda: {(): float(readiness.is_ready)}
+
 
 # Delay between the first rounds of the loops. Most loops run about every second. Staggered, they
 # share one or two connections; together, each would open its own connection. The first statements
@@ -123,7 +227,7 @@ class App:
         )
         workflow_repo = PostgresWorkflowRepo(self._database, settings.lease_ttl)
         workflow_publisher = WorkflowPublisher(metrics, self.watchers, self.roster)
-        self.settler = Settler(workflow_repo, workflow_publisher)
+        self.settler = WorkflowSettler(workflow_repo, workflow_publisher)
         publisher = Publisher(
             *(metrics, self.watchers, self.roster, self._line), claim_spans(), self.settler.loop.nudge
         )
@@ -135,7 +239,10 @@ class App:
         self.reconciler = Reconciler(self.claims, self.roster, interval=settings.heartbeat_interval)
         self._line.listen(self.gate.heard)
         self.hub = Hub(self.roster, self.claims, self.reconciler, self._line, tick=settings.dispatch_interval)
-        topic_settings = with_failpoints(PostgresTopicSettings(self._database, settings.grace))
+        kept = settings.retention.entries
+        topic_settings = with_failpoints(
+            PostgresTopicSettings(self._database, Grace(settings.retention_grace, kept))
+        )
         self.topics = SettingsOfTopics(topic_settings, limits, publisher, self.gate.refresh, settings.topics)
         self._line.listen(self.topics.heard)
         self.limit_sweep = LimitSweep(limits, self.gate, publisher, metrics)
@@ -154,11 +261,11 @@ class App:
         self.start_limits = StartLimits(repo, publisher)
         schedules = with_failpoints(PostgresScheduleRepo(self._database))
         self.scheduler = Scheduler(schedules, publisher, interval=SCHEDULE_INTERVAL)
-        self.retention = Retention(
+        self.retention = RetentionKeeping(
             with_failpoints(ExpiredJobs(self._database)),
             PostgresCompletedDayRepo(self._database),
             publisher,
-            settings.retention.by_status,
+            kept_by_status(kept),
             audit_kept=settings.retention_audit,
             metrics=metrics,
         )

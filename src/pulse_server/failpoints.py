@@ -10,16 +10,16 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from pulse import failpoints
-from pulse_server.domain.errors import Unavailable
-from pulse_server.postgres.dispatch import PostgresDispatchRepo as Switches
-from pulse_server.postgres.jobs import PostgresJobRepo as Jobs
-from pulse_server.postgres.limits import PostgresLimitRepo as Limits
-from pulse_server.postgres.schedules import PostgresScheduleRepo
-from pulse_server.postgres.steps import PostgresStepRepo as Steps
-from pulse_server.postgres.topic_settings import PostgresTopicSettings
-from pulse_server.service.reports import Reports
-from pulse_server.service.submissions import Submissions
-from pulse_server.upkeep.retention import ExpiredJobs
+from pulse_server.base.errors import Unavailable
+from pulse_server.dispatch.store import PostgresDispatchRepo as Switches
+from pulse_server.jobs.store import PostgresJobRepo as Jobs
+from pulse_server.schedules.store import PostgresScheduleRepo
+from pulse_server.steps.store import PostgresStepRepo as Steps
+from pulse_server.topics.store import PostgresLimitRepo as Limits
+from pulse_server.topics.store import PostgresTopicSettings
+from pulse_server.work.attempts import Reports
+from pulse_server.work.retention import ExpiredJobs
+from pulse_server.work.submissions import Submissions
 
 Owner = TypeVar("Owner")
 

@@ -1,28 +1,121 @@
-"""The command `pulsed`."""
+"""Structured logs: one JSON object per line, on standard error.
+
+Memory and open files of this process: its size, the return of freed memory, the limit of files.
+
+The command `pulsed`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
+import json
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
 from pulse_server.access.users import BadUsers
-from pulse_server.allocation import give_back_large_blocks, raise_open_files
-from pulse_server.domain.errors import PulseError
+from pulse_server.base.errors import PulseError
+from pulse_server.doors.addresses import PortInUse
 from pulse_server.embedded import EmbeddedError, EmbeddedPostgres, kept, psql_command
-from pulse_server.logs import configure_logging, silence_grpc_core
 from pulse_server.settings import BadSettings, Settings, read_settings
-from pulse_server.settings.arguments import environment, given_flags, granted_roles, parser
+from pulse_server.settings.reading import environment, given_flags, granted_roles, parser
 from pulse_server.supervisor import Lifeline, ProcessFailed, restarts, supervise
-from pulse_server.transport.addresses import PortInUse
+
+_STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record as JSON. The message is the event's name, and `extra` holds its fields.
+
+    With several processes behind one port, each line has the number of its process.
+    """
+
+    def __init__(self, process: int | None = None) -> None:
+        super().__init__()
+        self._process = {} if process is None else {"process": process}
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            "logger": record.name,
+            **self._process,
+        }
+        line.update((key, value) for key, value in vars(record).items() if key not in _STANDARD_FIELDS)
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def silence_grpc_core() -> None:
+    """Keep grpc's core from writing lines that are no JSON. Works only before grpc is first imported."""
+    # A parent process that uses the SDK sets ERROR. An operator who wants more sets another value.
+    if os.environ.get("GRPC_VERBOSITY", "ERROR") == "ERROR":
+        os.environ["GRPC_VERBOSITY"] = "NONE"
+
+
+class _WholeLines(logging.Handler):
+    """Writes each line with one system call: a buffer would cut a long one where a sibling may write."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            rest = f"{self.format(record)}\n".encode(errors="backslashreplace")
+            while rest:
+                rest = rest[os.write(2, rest) :]
+        except OSError:  # standard error is closed
+            pass
+        except Exception:
+            self.handleError(record)
+
+
+def configure_logging(level: str = "info", process: int | None = None) -> None:
+    """Log from this level on. `process` is the number of this one among several that share standard error."""
+    handler = logging.StreamHandler(sys.stderr) if process is None else _WholeLines()
+    handler.setFormatter(JsonFormatter(process))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    # grpc's own logger repeats, at error level, errors that a boundary has already handled.
+    logging.getLogger("grpc").setLevel(logging.CRITICAL)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+# glibc's mallopt, and its parameters.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+# Blocks of this size go back to the system when they are freed. By default glibc raises the bound
+# to the largest block ever freed, and keeps free blocks that lie between used ones.
+_LARGE_BLOCK = 512 * 1024
+_KEPT_AT_THE_TOP = 16 * 1024 * 1024
+# Few threads allocate at the same time: Python's own and gRPC's.
+_ARENAS = 2
+
+
+def give_back_large_blocks() -> None:
+    """Have large blocks returned to the system. Does nothing where the allocator is another one."""
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_AT_THE_TOP)
+        mallopt(_M_ARENA_MAX, _ARENAS)
+
+
+def raise_open_files() -> None:
+    """Allow as many open files as the system lets this process have: each connection is one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # some systems have a lower bound than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
 
 # New objects after which the garbage collector runs. With the default, a batch of a thousand jobs would
 # trigger it twice.
@@ -41,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lifeline = Lifeline.taken_from(os.environ)
     options = parser().parse_args(arguments)
     if options.command == "grants":
-        from pulse_server.postgres.interface import grants
+        from pulse_server.database.rights import grants
 
         print("\n".join(grants(granted_roles(options))))
         return 0
@@ -127,7 +220,7 @@ def _serve_here(settings: Settings, dsn: str, lifeline: Lifeline | None = None) 
 
 def _tell_unknown_variables(environ: Mapping[str, str]) -> None:
     """Log variables that look like a setting: a misspelled setting would go unnoticed."""
-    from pulse_server.checks.listing import unknown_variables
+    from pulse_server.checks import unknown_variables
 
     for finding in unknown_variables(environ):
         log.warning("setting_unknown", extra={"hint": finding.sentence})
@@ -135,7 +228,7 @@ def _tell_unknown_variables(environ: Mapping[str, str]) -> None:
 
 def _tell_ignored_parameters(settings: Settings) -> None:
     """Log, once, the parameters of DB_HOST that have no effect."""
-    from pulse_server.settings.database_url import read_database_url
+    from pulse_server.database.urls import read_database_url
 
     if settings.database_url is None or not (ignored := read_database_url(settings.database_url).ignored):
         return
@@ -152,7 +245,7 @@ def _tell_ignored_parameters(settings: Settings) -> None:
 def _check_key_pair(settings: Settings) -> None:
     """Refuse a certificate that cannot serve before the schema is touched."""
     if settings.tls is not None:
-        from pulse_server.transport.key_pair import FilesChanged, read_key_pair
+        from pulse_server.doors.tls import FilesChanged, read_key_pair
 
         with suppress(FilesChanged):  # it is being renewed at this moment; the server reads it again anyway
             read_key_pair(settings.tls)
@@ -160,11 +253,20 @@ def _check_key_pair(settings: Settings) -> None:
 
 async def _prepare(settings: Settings, dsn: str, *, migrate: bool) -> None:
     """Return once the database answers and its schema is right."""
-    from pulse_server.postgres.connection_limits import warn_of_low_limits
-    from pulse_server.postgres.migrations.runner import apply_migrations
-    from pulse_server.postgres.migrations.schema import migration_connector, opened, require_current_schema
-    from pulse_server.postgres.privileges import Purpose, require_rights
-    from pulse_server.postgres.reachability import STARTUP_PATIENCE, through_outages, wait_until_reachable
+    from pulse_server.database.rights import (
+        STARTUP_PATIENCE,
+        Purpose,
+        require_rights,
+        through_outages,
+        wait_until_reachable,
+        warn_of_low_limits,
+    )
+    from pulse_server.database.schema import (
+        apply_migrations,
+        migration_connector,
+        opened,
+        require_current_schema,
+    )
 
     async def look() -> None:
         async with opened(migration_connector(dsn)) as connection:
@@ -181,9 +283,8 @@ async def _prepare(settings: Settings, dsn: str, *, migrate: bool) -> None:
 
 
 def _migrate(settings: Settings, *, show_only: bool) -> int:
-    from pulse_server.postgres.migrations.runner import apply_migrations
-    from pulse_server.postgres.migrations.schema import function_status, migration_status
-    from pulse_server.postgres.reachability import STARTUP_PATIENCE, through_outages, wait_until_reachable
+    from pulse_server.database.rights import STARTUP_PATIENCE, through_outages, wait_until_reachable
+    from pulse_server.database.schema import apply_migrations, function_status, migration_status
 
     _tell_ignored_parameters(settings)
     with _database(settings) as dsn:

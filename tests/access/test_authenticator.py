@@ -7,16 +7,15 @@ import logging
 
 import pytest
 
-from pulse_server.access.authenticator import (
+from pulse_server.access.service import (
     LOGIN_BURST_PER_PEER,
     LOGIN_BURST_PER_USER,
     PASSWORD_THREADS,
     Authenticator,
 )
-from pulse_server.access.directory import Directory
-from pulse_server.access.users import Role, User
-from pulse_server.domain.errors import TooManyLogins, Unauthenticated, Unavailable
-from pulse_server.telemetry.metrics import Metrics
+from pulse_server.access.users import Directory, Role, User
+from pulse_server.base.errors import TooManyLogins, Unauthenticated, Unavailable
+from pulse_server.base.metrics import Metrics
 from tests.access.counted_checks import CountedChecks, hashed
 from tests.fakes.clock import Seconds
 
@@ -205,7 +204,7 @@ async def test_checks_at_the_same_time_are_counted_before_they_fail(
 async def test_busy_answer_does_not_count_against_the_caller(
     house: House, checks: CountedChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.access.authenticator.PASSWORD_LINE", 0)
+    monkeypatch.setattr("pulse_server.access.service.PASSWORD_LINE", 0)
     with checks.held_back():
         logins = [
             asyncio.create_task(house.fails("unknown", "x", f"10.0.1.{n}")) for n in range(PASSWORD_THREADS)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse_server.access.authenticator import BadCredentials, Credentials
+from pulse_server.access.service import BadCredentials, Credentials
 from tests.rows import each_row
 
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from pulse_server.access.authenticator import PASSWORD_LINE, PASSWORD_THREADS, Passwords
+from pulse_server.access.service import PASSWORD_LINE, PASSWORD_THREADS, Passwords
 from pulse_server.access.users import User
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base.errors import Unavailable
 from tests.access.counted_checks import CountedChecks, hashed
 from tests.rows import each_row
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pulse_server.access.authenticator import (
+from pulse_server.access.service import (
     LOGIN_BURST_PER_PEER,
     LOGIN_BURST_PER_USER,
     LOGIN_INTERVAL,
@@ -73,7 +73,7 @@ def test_check_that_succeeds_does_not_count(throttle: Throttle) -> None:
 def test_memory_is_bounded_and_the_address_stays_throttled(
     throttle: Throttle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.access.authenticator.LOGINS_REMEMBERED", 100)
+    monkeypatch.setattr("pulse_server.access.service.LOGINS_REMEMBERED", 100)
     taken(throttle, "10.0.0.1", [f"user-{number}" for number in range(1000)])
     for number in range(50):
         throttle.take(f"10.0.1.{number}", "x" * 10_000)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pulse_server.access.access import USERS_FILE_SETTLE, Access
+from pulse_server.access.service import USERS_FILE_SETTLE, Access
 from pulse_server.access.users import BadUsers
-from pulse_server.telemetry.metrics import Metrics
+from pulse_server.base.metrics import Metrics
 
 
 @pytest.fixture

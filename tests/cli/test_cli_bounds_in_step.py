@@ -14,7 +14,7 @@ from pulse_cli import tuning
 from pulse_cli.jobs.views import status_cell
 from pulse_cli.schedules.commands import CATCH_UPS, preview
 from pulse_server.access import users
-from pulse_server.domain import bounds
+from pulse_server.base import bounds
 from pulse_text.jobs import STATUSES
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from pulse_server.reads import exports
+from pulse_server.views import records
 from tests.cli.command_line import CommandLine
 from tests.cli.serving import serving
 
@@ -115,4 +115,4 @@ def test_unwritable_file_is_named(own: CommandLine, tmp_path: Path) -> None:
 
 
 def test_page_of_the_server_is_smaller_than_what_a_client_receives() -> None:
-    assert exports.PAGE_BYTES <= 2 * 1024 * 1024
+    assert records.PAGE_BYTES <= 2 * 1024 * 1024

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, tzinfo
 import asyncpg
 import pytest
 
-from pulse_server.telemetry.exposition import installed_version
+from pulse_server.base.exposition import installed_version
 from tests.cli.command_line import CommandLine
 from tools.cli_fields import PLAIN
 

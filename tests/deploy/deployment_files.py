@@ -8,8 +8,7 @@ from typing import Any
 
 import yaml
 
-from pulse_server.telemetry.instruments import Counter, Histogram
-from pulse_server.telemetry.metrics import Metrics
+from pulse_server.base.metrics import Counter, Histogram, Metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

@@ -5,7 +5,7 @@ import re
 import pulse_ui.settings
 from deploy.locked_requirements import entries
 from pulse_server.settings import Settings
-from pulse_server.supervisor.supervising import longest_drain
+from pulse_server.supervisor import longest_drain
 from tests.deploy.deployment_files import (
     DEPLOY,
     ROOT,

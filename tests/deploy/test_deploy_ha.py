@@ -8,7 +8,7 @@ import pytest
 
 from faults import ha
 from faults.ha import templates
-from pulse_server.postgres.connector import hosts_in
+from pulse_server.database.connector import hosts_in
 from pulse_server.settings import Settings, read_settings
 from tests.deploy.deployment_files import DEPLOY, documents
 from tests.rows import each_row

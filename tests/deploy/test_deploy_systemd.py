@@ -8,7 +8,7 @@ from pulse.supervision.supervised import STOP_GRACE_SECONDS
 from pulse.tuning import DEFAULT_DRAIN_SECONDS
 from pulse_cli.program import pulse as program
 from pulse_server.settings import Settings
-from pulse_server.supervisor.supervising import longest_drain
+from pulse_server.supervisor import longest_drain
 from pulse_ui.tuning import STOP_GRACE
 from tests.cli.reading import nothing_runs
 from tests.deploy.deployment_files import DEPLOY, assignments

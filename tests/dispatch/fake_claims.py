@@ -5,9 +5,10 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
-from pulse_server.domain.jobs import Claim, ClaimedJob, Level, NewJob, Submitted
-from pulse_server.domain.limits import LimitedClaims, LimitedHandover
-from pulse_server.domain.slots import Slots
+from pulse_server.dispatch.rules import LimitedClaims, LimitedHandover
+from pulse_server.jobs.new_jobs import NewJob, Submitted
+from pulse_server.jobs.reports import Slots
+from pulse_server.jobs.rules import Claim, ClaimedJob, Level
 from tests.eventually import PATIENCE_SECONDS
 
 

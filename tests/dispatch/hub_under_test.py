@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, cast
 
-from pulse_server.dispatch.backlog import Backlog
 from pulse_server.dispatch.claims import Reconciler
 from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.roster import Roster
-from pulse_server.dispatch.sessions import Delivery, Session
-from pulse_server.service.dispatch import Gate
+from pulse_server.dispatch.service import Gate
+from pulse_server.dispatch.workers import Backlog, Delivery, Session
 from tests.dispatch.fake_claims import FakeClaims
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.dispatch import FakeSwitches, limit_topic

@@ -1,8 +1,6 @@
 """Payloads that are leased and not yet sent: bounded for each worker and in all."""
 
-from pulse_server.dispatch.backlog import ALL_BYTES, SESSION_BYTES, Backlog
-from pulse_server.dispatch.groups import slots_for
-from pulse_server.dispatch.sessions import Session
+from pulse_server.dispatch.workers import ALL_BYTES, SESSION_BYTES, Backlog, Session, slots_for
 from tests.dispatch.fake_claims import claimed
 
 

@@ -11,7 +11,7 @@ from pulse_server.dispatch.floors import (
     TOPICS_REMEMBERED,
     Floors,
 )
-from pulse_server.domain.jobs import ClaimedJob, Level
+from pulse_server.jobs.rules import ClaimedJob, Level
 from tests.dispatch.fake_claims import claimed
 
 

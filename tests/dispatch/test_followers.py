@@ -6,11 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from pulse_server import watchers as module
-from pulse_server.domain.status import JobStatus
-from pulse_server.domain.transitions import Transition, transition
-from pulse_server.wakeups import Wakeup
-from pulse_server.watchers import WATCH_INTEREST, Watchers
+from pulse_server.jobs.rules import JobStatus
+from pulse_server.wakeups import watchers as module
+from pulse_server.wakeups.watchers import WATCH_INTEREST, Transition, Wakeup, Watchers, transition
 from tests.fakes.clock import Seconds
 from tests.fakes.wakeups import FakeWakeupLine
 

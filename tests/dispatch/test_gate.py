@@ -10,11 +10,10 @@ from typing import NoReturn
 
 import pytest
 
-from pulse_server.domain.dispatch import DispatchState, Pause
-from pulse_server.domain.errors import Unavailable, WorkerNotFound
-from pulse_server.domain.workers import QUIET, RUNNING, STOPPING, ConnectedWorker
-from pulse_server.service.dispatch import PAUSED_TOPICS_SHOWN, Dispatch, Gate
-from pulse_server.wakeups import Wakeup
+from pulse_server.base.errors import Unavailable, WorkerNotFound
+from pulse_server.dispatch.rules import QUIET, RUNNING, STOPPING, ConnectedWorker, DispatchState, Pause
+from pulse_server.dispatch.service import PAUSED_TOPICS_SHOWN, Dispatch, Gate
+from pulse_server.wakeups.watchers import Wakeup
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.dispatch import FakeSwitches, limit_topic
 from tests.fakes.replica import Replica

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pulse_server.dispatch.backlog import SESSION_BYTES
-from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.dispatch.workers import SESSION_BYTES
+from pulse_server.jobs.rules import Claim, ClaimedJob
 from tests.dispatch.fake_claims import FakeClaims
 from tests.dispatch.hub_under_test import a_hub, a_session, job_ids, next_delivery, running
 from tests.rows import each_row

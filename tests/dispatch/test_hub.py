@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import Claim
+from pulse_server.base.errors import Unavailable
+from pulse_server.jobs.rules import Claim
 from tests.dispatch.fake_claims import FakeClaims
 from tests.dispatch.hub_under_test import SOON, a_hub, a_session, job_ids, running
 

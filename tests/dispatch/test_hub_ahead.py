@@ -7,10 +7,10 @@ import math
 
 import pytest
 
-from pulse_server.dispatch.claim_slots import ClaimSlot
+from pulse_server.dispatch.hub import ClaimSlot
 from pulse_server.dispatch.limited import FEWEST_SLOTS
-from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.jobs import Claim
+from pulse_server.dispatch.workers import Session
+from pulse_server.jobs.rules import Claim
 from tests.dispatch.fake_claims import FakeClaims
 from tests.dispatch.hub_under_test import HubUnderTest, a_session
 from tests.eventually import PATIENCE_SECONDS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from pulse_server.dispatch.claim_slots import LONGEST_REST_SECONDS, ClaimSlot, Look
-from pulse_server.domain.jobs import Claim, Level
-from pulse_server.wakeups import Wakeup
+from pulse_server.dispatch.hub import LONGEST_REST_SECONDS, ClaimSlot, Look
+from pulse_server.jobs.rules import Claim, Level
+from pulse_server.wakeups.watchers import Wakeup
 from tests.dispatch.fake_claims import FakeClaims
 from tests.dispatch.hub_under_test import SOON, a_hub, a_session, running
 from tests.eventually import eventually

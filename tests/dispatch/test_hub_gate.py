@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pulse_server.domain.jobs import Claim
+from pulse_server.jobs.rules import Claim
 from tests.dispatch.fake_claims import FakeClaims
 from tests.dispatch.hub_under_test import SOON, HubUnderTest, a_session, job_ids, running
 from tests.eventually import eventually

@@ -7,12 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from pulse_server.dispatch.claim_slots import ClaimSlot
-from pulse_server.dispatch.hub import LIMITED_TOPICS
-from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import Claim
-from pulse_server.wakeups import Wakeup
+from pulse_server.base.errors import Unavailable
+from pulse_server.dispatch.hub import LIMITED_TOPICS, ClaimSlot
+from pulse_server.dispatch.workers import Session
+from pulse_server.jobs.rules import Claim
+from pulse_server.wakeups.watchers import Wakeup
 from tests.dispatch.fake_claims import FakeClaims
 from tests.dispatch.hub_under_test import SOON, HubUnderTest, a_session, job_ids, running
 from tests.eventually import PATIENCE_SECONDS, eventually

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from pulse_server.dispatch.claim_slots import ClaimSlot
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import Claim, Submitted
+from pulse_server.base.errors import Unavailable
+from pulse_server.dispatch.hub import ClaimSlot
+from pulse_server.jobs.new_jobs import Submitted
+from pulse_server.jobs.rules import Claim
 from tests.dispatch.fake_claims import FakeClaims
 from tests.dispatch.hub_under_test import HubUnderTest, a_session, running
 from tests.eventually import PATIENCE_SECONDS, eventually

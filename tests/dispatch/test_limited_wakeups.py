@@ -9,10 +9,8 @@ from typing import TypeAlias
 import pytest
 
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.completions import Completions, TopicCompletions
-from pulse_server.domain.jobs import Cancellation, Claim, Ended, Job, Reaped
-from pulse_server.domain.reports import FailureReport
-from pulse_server.domain.status import JobStatus
+from pulse_server.jobs.reports import Completions, FailureReport, TopicCompletions
+from pulse_server.jobs.rules import Cancellation, Claim, Ended, Job, JobStatus, Reaped
 from tests.fakes.dispatch import limit_topic
 from tests.fakes.replica import Replica
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_server.domain.jobs import Claim
+from pulse_server.jobs.rules import Claim
 from tests.dispatch.fake_claims import FakeClaims
 from tests.dispatch.hub_under_test import HubUnderTest, a_session, job_ids, next_delivery, running
 from tests.eventually import eventually

@@ -9,10 +9,10 @@ from datetime import timedelta
 
 import pytest
 
+from pulse_server.base.errors import Unavailable
 from pulse_server.dispatch.claims import Reconciler
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import Claim
-from pulse_server.wakeups import Wakeup
+from pulse_server.jobs.rules import Claim
+from pulse_server.wakeups.watchers import Wakeup
 from tests.dispatch.fake_claims import FakeClaims
 from tests.dispatch.hub_under_test import HubUnderTest, a_session
 

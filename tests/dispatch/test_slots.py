@@ -4,8 +4,7 @@ from collections import Counter
 
 import pytest
 
-from pulse_server.dispatch.groups import Group, reserved, slots_for
-from pulse_server.dispatch.sessions import Session
+from pulse_server.dispatch.workers import Group, Session, reserved, slots_for
 from tests.dispatch.fake_claims import FakeClaims
 from tests.dispatch.hub_under_test import a_hub, a_session, running
 from tests.rows import each_row

@@ -9,10 +9,9 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.dispatch.claim_slots import CLAIM_FAILURES, Failures
-from pulse_server.dispatch.hub import CLAIM_SLOTS, Hub
-from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.errors import LimitsLocked, Unavailable
+from pulse_server.base.errors import LimitsLocked, Unavailable
+from pulse_server.dispatch.hub import CLAIM_FAILURES, CLAIM_SLOTS, Failures, Hub
+from pulse_server.dispatch.workers import Session
 from tests.dispatch.fake_claims import FakeClaims
 from tests.dispatch.hub_under_test import NEVER, SOON, HubUnderTest, a_hub, a_session, running
 from tests.eventually import eventually
@@ -28,7 +27,7 @@ def a_worker(hub: Hub, topic: str, capacity: int = 10) -> Session:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_server.dispatch.claim_slots.CLAIM_PATIENCE", SOON)
+    monkeypatch.setattr("pulse_server.dispatch.hub.CLAIM_PATIENCE", SOON)
 
 
 @pytest.mark.parametrize("error", [AWAY, RuntimeError("a bug")], ids=["blip", "bug"])
@@ -77,7 +76,7 @@ async def test_group_has_one_claim_under_way_however_long_it_takes(
 async def test_many_groups_that_hang_again_and_again_leave_a_lane_for_the_others(
     claims: FakeClaims, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.dispatch.claim_slots.CLAIM_REST", timedelta(0))
+    monkeypatch.setattr("pulse_server.dispatch.hub.CLAIM_REST", timedelta(0))
     hub = a_hub(claims, tick=SOON)
     slow = [f"slow-{number}" for number in range(3 * CLAIM_SLOTS)]
     for topic in slow:

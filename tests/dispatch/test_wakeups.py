@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from pulse_server.domain.jobs import Cancellation, Claim, Job
-from pulse_server.domain.status import JobStatus
-from pulse_server.wakeups import Wakeup
+from pulse_server.jobs.rules import Cancellation, Claim, Job, JobStatus
+from pulse_server.wakeups.watchers import Wakeup
 from tests.dispatch.hub_under_test import a_session
 from tests.fakes.dispatch import RecordingRoster
 from tests.fakes.replica import Replica

@@ -9,12 +9,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulse_server import watchers as module
-from pulse_server.domain.progress import Progress
-from pulse_server.domain.status import JobStatus
-from pulse_server.domain.transitions import TRANSITION_ERROR_CHARACTERS, Transition, transition
-from pulse_server.wakeups import Wakeup
-from pulse_server.watchers import WATCH_INTEREST, WATCH_REMINDER, Watcher, Watchers
+from pulse_server.jobs.rules import JobStatus, Progress
+from pulse_server.wakeups import watchers as module
+from pulse_server.wakeups.watchers import (
+    TRANSITION_ERROR_CHARACTERS,
+    WATCH_INTEREST,
+    WATCH_REMINDER,
+    Transition,
+    Wakeup,
+    Watcher,
+    Watchers,
+    transition,
+)
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.clock import Seconds
 from tests.fakes.wakeups import FakeWakeupLine
@@ -24,7 +30,7 @@ from tests.fakes.wakeups import FakeWakeupLine
 def clock(monkeypatch: pytest.MonkeyPatch) -> Seconds:
     clock = Seconds()
     monkeypatch.setattr(module, "lease_clock", clock)
-    monkeypatch.setattr("pulse_server.watchers.WATCH_GATHERING", timedelta(0))
+    monkeypatch.setattr("pulse_server.wakeups.watchers.WATCH_GATHERING", timedelta(0))
     return clock
 
 
@@ -122,7 +128,7 @@ async def test_filters_keep_the_rest_away(watchers: Watchers) -> None:
 async def test_slow_watcher_learns_how_much_it_missed(
     watchers: Watchers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.watchers.WATCHER_BACKLOG", 3)
+    monkeypatch.setattr("pulse_server.wakeups.watchers.WATCHER_BACKLOG", 3)
     with watching(watchers) as watcher:
         for number in range(10):
             watchers.publish(lambda number=number: [submitted(str(number))])  # type: ignore[misc]  # a default

@@ -16,10 +16,9 @@ from pulse.supervision.processes import NUMBER_VARIABLE
 from pulse_cli.connection import FIELDS
 from pulse_cli.outbox.commands import VARIABLE as OUTBOX_VARIABLE
 from pulse_cli.program import pulse as program
+from pulse_server.base.metrics import Counter, Metrics
 from pulse_server.settings import OPTIONS
-from pulse_server.settings.arguments import parser as pulsed_parser
-from pulse_server.telemetry.instruments import Counter
-from pulse_server.telemetry.metrics import Metrics
+from pulse_server.settings.reading import parser as pulsed_parser
 from pulse_ui.settings import OPTIONS as DASHBOARD_OPTIONS
 from pulse_ui.settings import parser as dashboard_parser
 from tests.cli.reading import nothing_runs

@@ -4,14 +4,14 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from pulse_server.domain.status import INITIAL, LEGAL_TRANSITIONS, TERMINAL, JobStatus
-from pulse_server.postgres.migrations.functions import known_functions
+from pulse_server.database.schema import known_functions
+from pulse_server.jobs.rules import INITIAL, LEGAL_TRANSITIONS, TERMINAL, JobStatus
 from tests.postgres.sql_files import TRANSITIONS as SECTIONS
 from tests.rows import each_row
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs" / "job-lifecycle.md").read_text(encoding="utf-8")
-MIGRATIONS = ROOT / "src/pulse_server/postgres/migrations"
+MIGRATIONS = ROOT / "src/pulse_server/database/migrations"
 SCHEMA = (MIGRATIONS / "0001_schema" / "1_jobs.sql").read_text(encoding="utf-8")
 EVERY_MIGRATION = "".join(file.read_text(encoding="utf-8") for file in sorted(MIGRATIONS.rglob("*.sql")))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pulse_server import tuning
+from pulse_server.base import tuning
 from tests.docs.pages import ROOT
 
 SERVER = ROOT / "src" / "pulse_server"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulse_server.domain import bounds
-from pulse_server.domain.errors import InvalidArgument
+from pulse_server.base import bounds
+from pulse_server.base.errors import InvalidArgument
 from tests.rows import each_row
 
 Check = Callable[..., Any]

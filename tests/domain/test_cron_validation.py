@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.schedules import Cron
-from pulse_server.domain.timetables import check_timetable, cron, first_run, upcoming, zone
+from pulse_server.base.errors import InvalidArgument
+from pulse_server.schedules.rules import Cron, check_timetable, cron, first_run, upcoming, zone
 from tests.rows import each_row
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)  # a Sunday

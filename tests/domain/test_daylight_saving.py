@@ -10,8 +10,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulse_server.domain.schedules import Cron
-from pulse_server.domain.timetables import first_run, next_run
+from pulse_server.schedules.rules import Cron, first_run, next_run
 from tests.domain.clock_changes import ClockChange, fire_of_the_day, zones_by_changes
 from tests.rows import each_row
 

@@ -7,8 +7,8 @@ import string
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse_server.domain import bounds
-from pulse_server.domain.error_groups import LEASE_EXPIRED_GROUP, error_group, shape
+from pulse_server.base import bounds
+from pulse_server.base.bounds import LEASE_EXPIRED_GROUP, error_group, shape
 from tests.rows import each_row
 
 TRACEBACK = """

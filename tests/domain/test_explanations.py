@@ -6,11 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pulse_server import tuning
-from pulse_server.domain.explanations import explain_job, explain_topic
-from pulse_server.domain.job_facts import Ahead, Explanation, JobFacts, TopicWorkers
-from pulse_server.domain.phrases import clock, cut, span
-from pulse_server.domain.workers import QUIET, STOPPING, WorkerState
+from pulse_server.base import tuning
+from pulse_server.dispatch.rules import QUIET, STOPPING, WorkerState
+from pulse_server.views.explanations import explain_job, explain_topic
+from pulse_server.views.gates import Ahead, Explanation, JobFacts, TopicWorkers, clock, cut, span
 from tests.rows import each_row
 
 NOW = datetime(2026, 3, 2, 9, 12, tzinfo=UTC)

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.ids import new_id, parse_id
+from pulse_server.base.errors import InvalidArgument
+from pulse_server.base.ids import new_id, parse_id
 from tests.rows import each_row
 
 CANONICAL = "0190f3a2-7b1c-7def-8123-456789abcdef"

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse_server.domain.latencies import BOUNDS, Buckets, Latency, added_up, latency
-from pulse_server.telemetry.instruments import SECONDS
+from pulse_server.base.metrics import BOUNDS, SECONDS, Buckets, Latency, added_up, latency
 
 FASTEST, SLOWEST = BOUNDS[0], BOUNDS[-1]
 values = st.lists(st.floats(0, 2 * SLOWEST), min_size=1, max_size=200)

@@ -6,10 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pulse_server.domain import outbox
-from pulse_server.domain.jobs import Claim, ClaimedJob
-from pulse_server.domain.outbox import NOTHING, Batch, Outbox
-from pulse_server.domain.steps import STEP_OVERHEAD_BYTES, Step, StepKind
+from pulse_server.dispatch import workers
+from pulse_server.dispatch.workers import NOTHING, Outbox, WaitingBatch
+from pulse_server.jobs.rules import STEP_OVERHEAD_BYTES, Claim, ClaimedJob, Step, StepKind
 from tests.dispatch.fake_claims import claimed
 
 
@@ -19,7 +18,7 @@ def jobs(*sizes: int, prefix: str = "job") -> list[ClaimedJob]:
     ]
 
 
-def ids(batch: Batch) -> list[str]:
+def ids(batch: WaitingBatch) -> list[str]:
     return [job.id for job in batch.jobs]
 
 
@@ -49,7 +48,7 @@ def test_batches_share_a_message_in_the_order_of_their_assignment() -> None:
 
 
 def test_message_ends_once_it_has_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "STREAM_MESSAGE_BYTES", 100)
+    monkeypatch.setattr(workers, "STREAM_MESSAGE_BYTES", 100)
     waiting = Outbox()
     waiting.add(jobs(60, 60, 10, 500, 1), 1.0)
 
@@ -59,7 +58,7 @@ def test_message_ends_once_it_has_its_bytes(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_metadata_counts_as_bytes_of_a_message_and_not_as_payload(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "STREAM_MESSAGE_BYTES", 100)
+    monkeypatch.setattr(workers, "STREAM_MESSAGE_BYTES", 100)
     waiting = Outbox()
     heavy = [job._replace(metadata={"é": "x" * 98}) for job in jobs(1, 1)]
     batch = waiting.add(heavy, 1.0)
@@ -69,7 +68,7 @@ def test_metadata_counts_as_bytes_of_a_message_and_not_as_payload(monkeypatch: p
 
 
 def test_steps_count_as_bytes_of_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "STREAM_MESSAGE_BYTES", 100)
+    monkeypatch.setattr(workers, "STREAM_MESSAGE_BYTES", 100)
     waiting = Outbox()
     now = datetime.now(UTC)
     step = Step("a", StepKind.STEP, 1, now, now, None, None, b"x" * 99, 99)

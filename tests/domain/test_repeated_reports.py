@@ -6,9 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pulse_server.domain.jobs import Attempt, Claim, Job, Outcome
-from pulse_server.domain.reports import FailureReport, Report, is_repeat, refusal
-from pulse_server.domain.status import JobStatus
+from pulse_server.jobs.reports import FailureReport, Report, is_repeat, refusal
+from pulse_server.jobs.rules import Attempt, Claim, Job, JobStatus, Outcome
 from tests.rows import each_row
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

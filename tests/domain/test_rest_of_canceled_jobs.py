@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from pulse import tuning
-from pulse_server.domain.leases import longest_confirmation, rest_of_canceled
+from pulse_server.jobs.reports import longest_confirmation, rest_of_canceled
 from tests.rows import each_row
 
 SECOND = timedelta(seconds=1)

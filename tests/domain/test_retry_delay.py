@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pulse_server.domain.bounds import MAX_ATTEMPTS, MAX_DELAY
+from pulse_server.base.bounds import MAX_ATTEMPTS, MAX_DELAY
 from pulse_server.settings import read_settings
 from tests.retry_delays import retry_delay
 

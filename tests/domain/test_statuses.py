@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulse_server.domain.status import LEGAL_TRANSITIONS, TERMINAL, WAITING, JobStatus
+from pulse_server.jobs.rules import LEGAL_TRANSITIONS, TERMINAL, WAITING, JobStatus
 from tests.rows import each_row
 
 # Written out a second time on purpose: a change of the machine has to be meant.

@@ -9,13 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulse_server.domain.bounds import LAST_MOMENT
-from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.schedules import CatchUp, Cron, Every, Fire, Once, Schedule, Timetable, Work, fire_id
-from pulse_server.domain.timetables import (
+from pulse_server.base.bounds import LAST_MOMENT
+from pulse_server.base.errors import InvalidArgument
+from pulse_server.schedules.rules import (
     MISSED_AFTER,
     MOST_REPLAYED,
+    CatchUp,
+    Cron,
+    Every,
+    Fire,
+    Once,
+    Schedule,
+    Timetable,
+    Work,
     check_timetable,
+    fire_id,
     first_run,
     next_run,
     plan,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse.topic_settings import RATE, Entries, Rate
-from pulse_server.domain.topic_settings import (
+from pulse_server.topics.rules import (
     GRACE,
     NOT_SHORTENED,
     Decided,

@@ -8,8 +8,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse_server.domain.status import LEGAL_TRANSITIONS, JobStatus
-from pulse_server.domain.transitions import Transition, in_order
+from pulse_server.jobs.rules import LEGAL_TRANSITIONS, JobStatus
+from pulse_server.wakeups.watchers import Transition, in_order
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 Step = tuple[JobStatus, int]

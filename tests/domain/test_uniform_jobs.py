@@ -6,8 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from pulse_server.domain.jobs import NewJob, Submitted
-from pulse_server.domain.uniform_jobs import AllInserted, UniformJobs, kinds, topics_of
+from pulse_server.jobs.new_jobs import AllInserted, NewJob, Submitted, UniformJobs, kinds, topics_of
 from tests.rows import each_row
 
 IDS = [f"0190f3a0-0000-7000-8000-{number:012x}" for number in range(4)]

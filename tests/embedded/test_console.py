@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pulse_server.embedded import EmbeddedError, EmbeddedPostgres, console, psql_command
+from pulse_server.embedded import EmbeddedError, EmbeddedPostgres, cluster, psql_command
 
 
 def pulsed_psql(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -44,7 +44,7 @@ def test_external_database_is_not_opened(directory: Path) -> None:
 
 
 def test_missing_psql_is_an_error(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console, "candidate_directories", lambda: iter(()))
+    monkeypatch.setattr(cluster, "candidate_directories", lambda: iter(()))
     monkeypatch.setenv("PATH", "/nowhere")
     with (
         EmbeddedPostgres(directory, settings={"fsync": "off"}),

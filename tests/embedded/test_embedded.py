@@ -19,7 +19,7 @@ from pulse_server.embedded import (
     WrongMajorVersion,
     default_data_directory,
 )
-from pulse_server.embedded.child import default_parent_watch
+from pulse_server.embedded.processes import default_parent_watch
 from tests.embedded.observation import run_sql
 from tests.embedded.owner import owner
 from tests.rows import each_row
@@ -130,7 +130,7 @@ def test_server_that_is_not_ready_in_time_is_stopped(directory: Path) -> None:
 def test_failed_initdb_shows_the_reason_and_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.embedded.initialization.SUPERUSER", "pg_reserved")
+    monkeypatch.setattr("pulse_server.embedded.cluster.SUPERUSER", "pg_reserved")
     with pytest.raises(StartFailed, match='superuser name "pg_reserved" is disallowed'):
         EmbeddedPostgres(tmp_path / "pulse").start()
     assert [path.name for path in (tmp_path / "pulse").iterdir()] == ["lock"]

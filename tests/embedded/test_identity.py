@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pulse_server.embedded import DataDirectoryUnusable, EmbeddedPostgres, EmbeddedUnavailable
-from pulse_server.embedded.binaries import candidate_directories, choose_installation
-from pulse_server.embedded.identity import Identity, choose_identity
+from pulse_server.embedded.directory import candidate_directories, choose_installation
+from pulse_server.embedded.processes import Identity, choose_identity
 from tests.embedded.observation import run_sql
 from tests.embedded.owner import ROOT, owner
 
@@ -135,5 +135,5 @@ def test_root_without_namespaces_cannot_serve_data_that_belongs_to_root(director
 
 def test_named_user_runs_the_server_as_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1)
-    monkeypatch.setattr("pulse_server.embedded.identity._has_name", lambda _: True)
+    monkeypatch.setattr("pulse_server.embedded.processes._has_name", lambda _: True)
     assert choose_identity(tmp_path, tmp_path / "none").launcher_option == "self"

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from pulse.supervision.processes import Restarts
-from pulse_server.embedded import EmbeddedPostgres, RestartFailed, keeping, kept
-from pulse_server.embedded.child import ParentWatch
+from pulse_server.embedded import EmbeddedPostgres, RestartFailed, kept
+from pulse_server.embedded import cluster as embedded_cluster
 from pulse_server.embedded.cluster import read_postmaster
-from pulse_server.embedded.sockets import SOCKET
+from pulse_server.embedded.directory import SOCKET
+from pulse_server.embedded.processes import ParentWatch
 from tests.embedded.observation import await_fact, is_gone, run_sql
 
 AT_ONCE = Restarts(0, 0, 0)
@@ -109,7 +110,7 @@ def test_server_that_cannot_start_is_given_up_with_its_log(
     wrong = settings.read_text() + "shared_buffers = 'plenty'\n"
     with pytest.raises(RestartFailed, match=r'cannot be started again(?s:.*)parameter "shared_buffers"'):
         end_after(directory, lambda: settings.write_text(wrong))
-    assert caplog.messages.count("postgres_start_failed") == keeping.MOST_FAILED_STARTS - 1
+    assert caplog.messages.count("postgres_start_failed") == embedded_cluster.MOST_FAILED_STARTS - 1
     assert caplog.messages[-1] == "postgres_given_up"
 
 

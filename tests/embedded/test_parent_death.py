@@ -11,8 +11,7 @@ import pytest
 
 from pulse.supervision.processes import ProcessGroup
 from pulse_server.embedded import EmbeddedPostgres
-from pulse_server.embedded.child import Launcher, ParentWatch
-from pulse_server.embedded.identity import Identity
+from pulse_server.embedded.processes import Identity, Launcher, ParentWatch
 from tests.embedded.observation import await_fact, is_gone, processes_that_mention, run_sql
 from tests.embedded.owner import owner
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from pulse_server.embedded import DataDirectoryUnusable, EmbeddedPostgres, psql_command
-from pulse_server.embedded.directory import DataDirectory
-from pulse_server.embedded.sockets import SOCKET, socket_places
+from pulse_server.embedded.directory import SOCKET, DataDirectory, socket_places
 from tests.embedded.observation import run_sql
 
 

@@ -6,11 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from pulse_server.base.errors import Unavailable
 from pulse_server.dispatch.roster import Roster
-from pulse_server.domain.dispatch import DispatchState, Pause
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import Claim, Level
-from pulse_server.domain.workers import WorkerState
+from pulse_server.dispatch.rules import DispatchState, Pause, WorkerState
+from pulse_server.jobs.rules import Claim, Level
 from tests.fakes.store import LEASE
 from tests.fakes.wakeups import FakeWakeupLine
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
-from pulse_server.domain.limits import LimitedClaims, Limits, Repaired
-from pulse_server.domain.slots import Slots
+from pulse_server.dispatch.rules import LimitedClaims
+from pulse_server.jobs.reports import Slots
+from pulse_server.topics.rules import Limits, Repaired
 
 
 class FakeLimits:

@@ -11,16 +11,16 @@ from typing import Any, cast
 
 import asyncpg
 
+from pulse_server.base.errors import Unavailable
+from pulse_server.base.metrics import Metrics
+from pulse_server.database.connections import Database
 from pulse_server.dispatch.claims import Claims, Reconciler, SparedWorkers
 from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import Job, JobFilter
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.service.dispatch import Gate
-from pulse_server.telemetry.metrics import Metrics
-from pulse_server.watchers import Watchers
+from pulse_server.dispatch.service import Gate
+from pulse_server.jobs.rules import Job, JobFilter
+from pulse_server.jobs.store import PostgresJobRepo
+from pulse_server.wakeups.watchers import Watchers
 from tests.dispatch.fake_claims import FakeClaims
 from tests.fakes.dispatch import FakeSwitches, RecordingRoster
 from tests.fakes.limits import FakeLimits

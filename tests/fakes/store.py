@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, Job, NewJob, Submitted
-from pulse_server.domain.reports import FailureReport
-from pulse_server.domain.slots import Slots
-from pulse_server.domain.status import JobStatus
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.base.ids import new_id
+from pulse_server.jobs.new_jobs import NewJob, Submitted
+from pulse_server.jobs.reports import FailureReport, Slots
+from pulse_server.jobs.rules import Claim, ClaimedJob, Ended, Job, JobStatus
+from pulse_server.jobs.store import PostgresJobRepo
 from tests.fakes.time_machines import PostgresTimeMachine
 
 LEASE = timedelta(minutes=10)  # no test waits for it: the time machine makes leases expire

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, cast
 
-from pulse_server.domain.topic_settings import Runs
-from pulse_server.service.topic_settings import TopicRules
+from pulse_server.topics.rules import Runs
+from pulse_server.topics.service import TopicRules
 
 
 class FakeSettings:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.transitions import Transition
-from pulse_server.wakeups import Wakeup
+from pulse_server.jobs.rules import Claim
+from pulse_server.wakeups.watchers import Transition, Wakeup
 
 
 class FakeWakeupLine:

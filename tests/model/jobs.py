@@ -10,27 +10,35 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pulse_server.domain.completions import Completions, TopicCompletions
-from pulse_server.domain.error_groups import LEASE_EXPIRED, LEASE_EXPIRED_GROUP
-from pulse_server.domain.errors import AlreadyExists, PulseError
-from pulse_server.domain.jobs import (
+from pulse_server.base.bounds import LEASE_EXPIRED, LEASE_EXPIRED_GROUP
+from pulse_server.base.errors import AlreadyExists, PulseError
+from pulse_server.jobs.new_jobs import NewJob, Submitted
+from pulse_server.jobs.reports import (
+    Completions,
+    ExtendedLeases,
+    FailureReport,
+    Promotion,
+    Slots,
+    SnoozeReport,
+    Taker,
+    TopicCompletions,
+)
+from pulse_server.jobs.rules import (
+    LIVE,
+    REDRIVABLE,
+    TERMINAL,
+    WAITING,
     Attempt,
     Cancellation,
     Claim,
     ClaimedJob,
     Ended,
     Job,
-    NewJob,
+    JobStatus,
     Outcome,
     Reaped,
-    Submitted,
+    Step,
 )
-from pulse_server.domain.leases import ExtendedLeases
-from pulse_server.domain.promotions import Promotion
-from pulse_server.domain.reports import FailureReport, SnoozeReport
-from pulse_server.domain.slots import Slots, Taker
-from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, WAITING, JobStatus
-from pulse_server.domain.steps import Step
 from tests.retry_delays import CANCELED_REST, retry_delay
 
 HISTORY_CAP = 20

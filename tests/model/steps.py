@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from pulse_server.domain.error_groups import error_group
-from pulse_server.domain.jobs import Claim, Ended, Job, Outcome
-from pulse_server.domain.reports import NewStep, SuspendReport
-from pulse_server.domain.status import LIVE, JobStatus
-from pulse_server.domain.steps import Sent, Signal, Step, StepBounds, StepKind, Take, too_many_steps
+from pulse_server.base.bounds import StepBounds, error_group
+from pulse_server.jobs.reports import NewStep, SuspendReport
+from pulse_server.jobs.rules import LIVE, Claim, Ended, Job, JobStatus, Outcome, Step, StepKind
+from pulse_server.steps.rules import Sent, Signal, Take, too_many_steps
 from tests.model.jobs import WITHOUT_END, JobModel
 
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import Claim, Job
-from pulse_server.domain.status import LIVE, JobStatus
-from pulse_server.domain.workflows import (
+from pulse_server.base.ids import new_id
+from pulse_server.jobs.rules import LIVE, Claim, Job, JobStatus
+from pulse_server.workflows.rules import (
     Addition,
     CanceledWorkflow,
     NewNode,

@@ -9,13 +9,12 @@ import asyncpg
 import pytest
 
 from pulse.topic_settings import Entries
-from pulse_server import tuning
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.limits import PostgresLimitRepo
-from pulse_server.postgres.steps import PostgresStepRepo
-from pulse_server.postgres.topic_settings import PostgresTopicSettings
-from pulse_server.postgres.workflows import PostgresWorkflowRepo
+from pulse_server.base import tuning
+from pulse_server.database.connections import Database
+from pulse_server.jobs.store import PostgresJobRepo
+from pulse_server.steps.store import PostgresStepRepo
+from pulse_server.topics.store import PostgresLimitRepo, PostgresTopicSettings
+from pulse_server.workflows.store import PostgresWorkflowRepo
 from tests.fakes.store import LEASE, Store
 from tests.fakes.time_machines import PostgresTimeMachine
 from tests.postgres.glance import Glance
@@ -33,13 +32,13 @@ from tests.postgres_cluster import SECRET, Databases
 def patience_of_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits for a moment wins or loses as before. Past it: test_store_locks.py."""
     for name in ("LOCK_PATIENCE", "HASTE"):
-        monkeypatch.setattr(f"pulse_server.postgres.database.{name}", 0.8 * tuning.STATEMENT_TIMEOUT)
+        monkeypatch.setattr(f"pulse_server.database.connections.{name}", 0.8 * tuning.STATEMENT_TIMEOUT)
 
 
 @pytest.fixture
 def blockers_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """An urgent change waits until the session that blocks it has surely been looked up."""
-    monkeypatch.setattr("pulse_server.postgres.database.HASTE", timedelta(seconds=2))
+    monkeypatch.setattr("pulse_server.database.connections.HASTE", timedelta(seconds=2))
 
 
 @pytest.fixture(scope="session")

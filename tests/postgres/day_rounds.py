@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 from pulse.topic_settings import Keep
-from pulse_server.domain.topic_settings import Grace, Kept
-from pulse_server.postgres.completed_days import PostgresCompletedDayRepo, partition_of
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.topic_settings import PostgresTopicSettings
-from pulse_server.upkeep.completed_days import DayKeeper
+from pulse_server.database.connections import Database
+from pulse_server.topics.rules import Grace, Kept
+from pulse_server.topics.store import PostgresTopicSettings
+from pulse_server.work.retention import DayKeeper, PostgresCompletedDayRepo, partition_of
 from tests.fakes.replica import Replica
 from tests.postgres.completed_jobs import DAY, today
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 
-from pulse_server.postgres.statements import statements
+from pulse_server.database.statements import statements
 from tests.postgres import large_tables
 from tests.postgres.sessions import Connection
 
@@ -110,8 +110,8 @@ async def fill(connection: Connection, rows: int = ROWS) -> None:
     await large_tables.add_running(connection, rows)
     await large_tables.add_dead_letters(connection, rows)
     await connection.execute(_OTHERS.replace("$rows", str(rows)))
-    (mark,) = await connection.fetchrow(statements("limits.sql")["mark_topic"], "lanes")
-    limit_topic = statements("limits.sql")["limit_topic"]
+    (mark,) = await connection.fetchrow(statements("topics/limits.sql")["mark_topic"], "lanes")
+    limit_topic = statements("topics/limits.sql")["limit_topic"]
     await connection.fetch(
         limit_topic, "lanes", "lanes", True, 20, None, None, False, None, False, 1000, None, None, mark
     )

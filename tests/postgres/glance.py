@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from pulse_server.domain.workers import ConnectedWorker
-from pulse_server.postgres.database import Database
-from pulse_server.reads.servers import Servers
-from pulse_server.reads.statistics import Minutes
-from pulse_server.reads.topics import Topics
+from pulse_server.database.connections import Database
+from pulse_server.dispatch.rules import ConnectedWorker
+from pulse_server.views.servers import Servers
+from pulse_server.views.statistics import Minutes, Topics
 from tests.fakes.clock import Seconds
 from tests.fakes.store import Store
 from tests.postgres.sessions import Connection

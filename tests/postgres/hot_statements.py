@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pulse_server.domain.slots import CLAIM_BYTES
-from pulse_server.postgres.columns import NEW_JOB
+from pulse_server.database.statements import NEW_JOB
+from pulse_server.jobs.reports import CLAIM_BYTES
 from tests.postgres import large_tables
 from tests.postgres.large_tables import RUNNING, TOPICS
 from tests.postgres.planned_tables import BATCH

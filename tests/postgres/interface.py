@@ -10,12 +10,13 @@ import asyncpg
 
 from pulse.handlers import workflows
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.errors import AlreadyExists, PulseError
-from pulse_server.domain.jobs import Claim, NewJob, Submitted
-from pulse_server.domain.secret import completion_key
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.rows import metadata_to_json
+from pulse_server.base.errors import AlreadyExists, PulseError
+from pulse_server.base.ids import completion_key
+from pulse_server.database.connections import Database
+from pulse_server.database.statements import metadata_to_json
+from pulse_server.jobs.new_jobs import NewJob, Submitted
+from pulse_server.jobs.rules import Claim
+from pulse_server.jobs.store import PostgresJobRepo
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import SECRET
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from pulse_server.domain.jobs import Claim
+from pulse_server.jobs.rules import Claim
 
 
 class Said(NamedTuple):

@@ -12,14 +12,13 @@ from typing import Any, NamedTuple, TypeVar
 import asyncpg
 import uvloop
 
-from pulse_server.domain.completions import Completions
-from pulse_server.domain.errors import PulseError
-from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, Job
-from pulse_server.domain.status import JobStatus
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
-from pulse_server.postgres.rows import job_from_row
+from pulse_server.base.errors import PulseError
+from pulse_server.database.connections import Database
+from pulse_server.jobs.leases import PostgresLeaseCheckRepo
+from pulse_server.jobs.reads import job_from_row
+from pulse_server.jobs.reports import Completions
+from pulse_server.jobs.rules import Claim, ClaimedJob, Ended, Job, JobStatus
+from pulse_server.jobs.store import PostgresJobRepo
 from tests.fakes.time_machines import PostgresTimeMachine
 from tests.model.jobs import JobModel, ModelTime
 

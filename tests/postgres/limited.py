@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pulse_server.domain.jobs import Claim, NewJob
-from pulse_server.domain.limits import LimitedClaims
-from pulse_server.postgres.limits import PostgresLimitRepo
+from pulse_server.dispatch.rules import LimitedClaims
+from pulse_server.jobs.new_jobs import NewJob
+from pulse_server.jobs.rules import Claim
+from pulse_server.topics.store import PostgresLimitRepo
 from tests.fakes.store import LEASE, Store, a_job, room, token
 from tests.postgres.sessions import Connection
 

@@ -6,29 +6,26 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import Job, JobFilter
-from pulse_server.domain.schedules import (
+from pulse_server.base.ids import new_id
+from pulse_server.database.connections import Database
+from pulse_server.jobs.reports import Fired
+from pulse_server.jobs.rules import LIVE, Job, JobFilter
+from pulse_server.jobs.store import PostgresJobRepo
+from pulse_server.schedules.rules import (
     CatchUp,
     Cron,
     Every,
     Fire,
-    Fired,
     Once,
     Overlap,
     Schedule,
     Timetable,
     Work,
+    first_run,
 )
-from pulse_server.domain.status import LIVE
-from pulse_server.domain.timetables import first_run
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.schedules import PostgresScheduleRepo
-from pulse_server.postgres.topic_settings import PostgresTopicSettings
-from pulse_server.service.schedule_definitions import Definition
-from pulse_server.service.scheduler import Scheduler
-from pulse_server.service.schedules import Schedules
+from pulse_server.schedules.service import Definition, Scheduler, Schedules
+from pulse_server.schedules.store import PostgresScheduleRepo
+from pulse_server.topics.store import PostgresTopicSettings
 from tests.fakes.replica import Replica
 from tests.fakes.store import LEASE, room, token
 from tests.postgres.sessions import Connection

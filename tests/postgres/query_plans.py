@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pulse_server.postgres.listing import Listing
-from pulse_server.postgres.statements import statements
+from pulse_server.database.statements import statements
+from pulse_server.jobs.reads import Listing
 from tests.postgres.sessions import Connection
 from tests.postgres.sql_files import FILES
 

@@ -6,12 +6,11 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.slots import CLAIM_BYTES
-from pulse_server.domain.topic_settings import LIMITS, RUNS
-from pulse_server.postgres.columns import NEW_JOB
-from pulse_server.postgres.database import HOT_PLANS, READ_PLANS
-from pulse_server.postgres.statements import statements
+from pulse_server.database.connections import HOT_PLANS, READ_PLANS
+from pulse_server.database.statements import NEW_JOB, statements
+from pulse_server.jobs.reports import CLAIM_BYTES
+from pulse_server.jobs.rules import Claim
+from pulse_server.topics.rules import LIMITS, RUNS
 from tests.postgres.full_tables import ROWS, WORKFLOW, definition
 from tests.postgres.interface import token_of
 from tests.postgres.sql_files import FILES
@@ -103,7 +102,7 @@ COMPACT = (
 )
 ONE_CLAIM = (one("8003"), "'worker-1'", "1", "0")
 
-# transitions/jobs.sql
+# jobs/transitions/jobs.sql
 LONE = (one("8ffe"), "'topic-0'", "'{}'", "0", "5", *["NULL"] * (len(NEW_JOB) - 4))
 NO_LEVELS = ("NULL", "NULL", "NULL")
 LEVELS = ("'{topic-0,topic-0}'", "'{0,1}'", "'{1e9,1e9}'")
@@ -140,11 +139,11 @@ case(
 case("prioritize", "prioritize_jobs", ids("8001"), "7", "'{PENDING,RUNNING,RETRYING}'", ACTION)
 case("delete", "delete_jobs", ids("8005"), "'{DEAD_LETTERED}'")
 case("delete completed jobs", "delete_jobs", ids("8009"), "'{COMPLETED}'")
-# transitions/undo.sql
+# jobs/transitions/undo.sql
 case("undo", "undo_jobs", ids("8001"), ACTION)
 case("jobs of an action", "jobs_of_action", ACTION, NIL, str(ITEMS))
 
-# transitions/unique.sql, unique.sql, unique_periods.sql
+# jobs/transitions/unique.sql, jobs/queries.sql, work/retention.sql
 KEYS = array(f"unique-{n:012x}" for n in range(1, ITEMS + 1))
 WAITING = all_of("'waiting'::text")
 case(
@@ -177,7 +176,7 @@ case(
 )
 case("forget periods", "forget_periods", str(ITEMS))
 
-# transitions/claims.sql, limits.sql
+# jobs/transitions/claims.sql, dispatch/store.sql, topics/limits.sql
 
 
 def claim(topics: int) -> tuple[str, ...]:
@@ -308,7 +307,7 @@ LIMITED = numbered("limited-")
 
 # Set by the test: EXECUTE takes no subquery.
 FIRST_OF_WORKFLOW = "current_setting('pulse.first')::uuid"
-# transitions/work.sql, lease_checks.sql, locks.sql
+# jobs/transitions/work.sql, jobs/lease_checks.sql, jobs/locks.sql
 PROGRESS = all_of("'{\"fraction\": 0.5}'::text")
 case("complete", "complete_jobs", *COMPACT)
 case("complete in place", "complete_in_place", *COMPACT)
@@ -397,7 +396,7 @@ case(
 )
 case("spare workers", "spare_workers", numbered("spared-"), "'30 s'", most=4 * ROWS)
 
-# transitions/steps.sql, steps.sql
+# steps/transitions.sql, steps/store.sql
 NAMES = numbered("new-")
 case(
     *("store steps", "store_steps", *CLAIMS, NAMES, all_of("'x'::bytea"), all_of("interval '1 s'")),
@@ -429,7 +428,7 @@ case("knows a signal", "knows_signal", one("8003"), "gen_random_uuid()")
 case("forget steps", "forget_steps", NIL, str(ITEMS))
 case("forget signals", "forget_signals", NIL, str(ITEMS))
 
-# transitions/promotion.sql, transitions/retention.sql, completed_days.sql
+# jobs/transitions/promotion.sql, work/transitions.sql, work/completed_days.sql
 case("promote", "promote_due", str(ITEMS))
 case("promote in turn", "promote_in_turn", str(ITEMS), str(ITEMS // 5), "''", "50")
 case("cancel unstarted", "cancel_unstarted", str(ITEMS))
@@ -462,7 +461,7 @@ case(
     most=8 * ROWS,
 )
 
-# transitions/schedules.sql, schedules.sql
+# schedules/transitions.sql, schedules/store.sql
 SCHEDULES = ids("9009")
 FIRES = (SCHEDULES, all_of("'2026-01-01 00:00+00'::timestamptz"))
 FOLLOWING = all_of("'2026-01-01 01:00+00'::timestamptz")
@@ -494,7 +493,7 @@ case("pause a schedule", "pause_schedule", one("9009"))
 case("resume a schedule", "resume_schedule", one("9009"), "'2026-01-01'", "now()")
 case("delete a schedule", "delete_schedule", one("9009"))
 
-# queries.sql, awaiting.sql, searches.sql, exports.sql
+# jobs/queries.sql, work/awaiting.sql, views/records.sql
 FIELDS = ids("8001"), all_of("'topic-0'::text"), all_of("''::bytea"), "NULL"
 case("get a job", "get_job", one("8001"), plans=READ_PLANS)
 case("look up jobs", "look_up_jobs", ids("8003"))
@@ -532,7 +531,7 @@ case(
     plans=READ_PLANS,
 )
 
-# explain.sql, dead_letters.sql, overview.sql, vitals.sql: some count what waits or runs.
+# views/: some count what waits or runs.
 case("explain", "explain_jobs", ids("8001"), "NULL", "100", plans=READ_PLANS)
 case("explain completed jobs", "explain_jobs", ids("8009"), "NULL", "100", plans=READ_PLANS)
 case("explain a topic", "explain_jobs", "'{}'", "'topic-0'", "100", plans=READ_PLANS)
@@ -577,7 +576,7 @@ case("jobs by topic", "jobs_by_topic", "100", most=12 * ROWS)
 case("count of running jobs", "count_running", most=4 * ROWS)
 case("vitals", "measure_database")
 
-# workflows.sql
+# workflows/store.sql
 
 
 def added(jobs: int) -> str:
@@ -681,7 +680,7 @@ case(
 case("workflow of a job", "find_workflow_job", FIRST_OF_WORKFLOW, plans=READ_PLANS)
 case("delete workflows", "delete_workflows", "'1 s'", "'1 s'", str(ITEMS), most=4 * ROWS)
 
-# arrivals.sql, audit.sql, topic_settings.sql, dispatch.sql, worker_states.sql
+# work/submissions.sql, database/audit.sql, topics/settings.sql, dispatch/store.sql, work/retention.sql
 case("take arrivals", "take_arrivals", str(ITEMS))
 case("lock a setting", "lock_settings", "'settings email'")
 case("unlock a setting", "unlock_settings", "'settings email'")
@@ -735,7 +734,7 @@ case("resume a topic", "resume_topic", "'paused-1'")
 case("set the state of a worker", "set_worker_state", "'worker-1'", "'{run}'", "'{quiet}'", "''", "''")
 case("resume a worker", "resume_worker", "'worker-1'")
 
-# interface/
+# database/interface/
 APPLICATION = {"plans": THE_PLANNERS_OWN}
 TOKEN = token_of(Claim(one("8003").strip("'"), "worker-1", 1, 1)).hex()
 case(

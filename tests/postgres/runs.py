@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.jobs import Claim, Ended, Job
-from pulse_server.domain.reports import SnoozeReport
-from pulse_server.postgres.topic_settings import PostgresTopicSettings
+from pulse_server.jobs.reports import SnoozeReport
+from pulse_server.jobs.rules import Claim, Ended, Job
+from pulse_server.topics.store import PostgresTopicSettings
 from tests.fakes.store import LEASE, Store
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)

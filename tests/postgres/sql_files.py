@@ -1,18 +1,22 @@
-"""The files with the statements, as `statements` names them."""
+"""The files with the statements, as `statements` names them: from pulse_server on."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from pulse_server.postgres import statements as module
-from pulse_server.postgres.statements import statements
+from pulse_server.database import statements as module
+from pulse_server.database.statements import statements
 
-_ROOT = Path(module.__file__).parent / "sql"
-_ALL = sorted(str(file.relative_to(_ROOT)) for file in _ROOT.rglob("*.sql"))
-FRAGMENTS = [file for file in _ALL if file.startswith("fragments/")]
-FUNCTIONS = [file for file in _ALL if file.startswith("functions/")]
+_ROOT = Path(module.__file__).parents[1]
+_ALL = sorted(
+    name
+    for file in _ROOT.rglob("*.sql")
+    if not (name := str(file.relative_to(_ROOT))).startswith("database/migrations/")
+)
+FRAGMENTS = [file for file in _ALL if file.startswith("database/fragments/")]
+FUNCTIONS = [file for file in _ALL if file.startswith("database/functions/")]
 FILES = [file for file in _ALL if file not in (*FRAGMENTS, *FUNCTIONS)]
-TRANSITION_FILES = [file for file in FILES if file.startswith("transitions/")]
+TRANSITION_FILES = [file for file in FILES if "transitions" in file]
 # Every change of a job's state.
 TRANSITIONS = statements(*TRANSITION_FILES)
 

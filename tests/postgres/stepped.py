@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import Claim, Ended
-from pulse_server.domain.reports import NewStep, SuspendReport
-from pulse_server.domain.steps import Sent, Signal, Step, StepBounds
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.steps import PostgresStepRepo
+from pulse_server.base.bounds import StepBounds
+from pulse_server.base.ids import new_id
+from pulse_server.database.connections import Database
+from pulse_server.jobs.reports import NewStep, SuspendReport
+from pulse_server.jobs.rules import Claim, Ended, Step
+from pulse_server.steps.rules import Sent, Signal
+from pulse_server.steps.store import PostgresStepRepo
 from tests.fakes.store import Store
 from tests.model.jobs import ModelTime
 from tests.model.steps import StepModel

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pulse_server.domain.schedules import CatchUp, Every
-from pulse_server.service.schedule_definitions import Definition
+from pulse_server.schedules.rules import CatchUp, Every
+from pulse_server.schedules.service import Definition
 from tests.postgres.planning import HOUR, Planning, work
 
 

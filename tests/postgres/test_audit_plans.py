@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncpg
 
-from pulse_server.postgres.database import READ_PLANS
-from pulse_server.reads.audit import _WITH_BITMAPS, FEW_ENTRIES, Audit, AuditFilter
+from pulse_server.database.connections import READ_PLANS
+from pulse_server.views.records import _WITH_BITMAPS, FEW_ENTRIES, Audit, AuditFilter
 from tests.postgres.query_plans import Plan, explain_text, settle_on
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import Claim, ClaimedJob
-from pulse_server.postgres import claimed_steps
-from pulse_server.postgres.database import Connections
+from pulse_server.base.errors import Unavailable
+from pulse_server.database.connections import Connections
+from pulse_server.jobs import leases
+from pulse_server.jobs.rules import Claim, ClaimedJob
 from tests.fakes.store import LEASE, a_job, room
 from tests.postgres.stepped import StoredSteps
 
@@ -74,8 +74,8 @@ async def test_claim_of_jobs_that_never_waited_reads_no_steps(
 async def test_steps_that_are_too_large_are_left_to_the_worker(
     stepped: StoredSteps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claimed_steps, "MOST_BYTES_OF_A_JOB", 2_000)
-    monkeypatch.setattr(claimed_steps, "MOST_BYTES", 3_000)
+    monkeypatch.setattr(leases, "MOST_BYTES_OF_A_JOB", 2_000)
+    monkeypatch.setattr(leases, "MOST_BYTES", 3_000)
     large = await asleep(stepped, b"x" * 5_000)
     small = [await asleep(stepped, b"x" * 1_000) for _ in range(3)]
     jobs = await claim_woken(stepped, large, *small)

@@ -7,10 +7,10 @@ from itertools import count
 import asyncpg
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.postgres.claiming import _candidates
-from pulse_server.postgres.database import HOT_PLANS, Connections
-from pulse_server.postgres.statements import Rows, statements
+from pulse_server.base.errors import Unavailable
+from pulse_server.database.connections import HOT_PLANS, Connections
+from pulse_server.database.statements import Rows, statements
+from pulse_server.jobs.leases import _candidates
 from tests.fakes.store import LEASE, Store, room
 from tests.postgres.query_plans import Plan, explain
 from tests.postgres.sessions import Connection
@@ -90,7 +90,7 @@ async def test_claimer_who_finds_the_best_ones_locked_takes_the_next(
 ) -> None:
     await fill(connection, "by turns", depth=5)
     best = [str(row["id"]) for row in await connection.fetch(BEST, 2 * BATCH)]
-    statement = statements("transitions/claims.sql")["claim_across_topics"]
+    statement = statements("jobs/transitions/claims.sql")["claim_across_topics"]
     async with second_connection.transaction():
         slots = [1] * BATCH
         await second_connection.fetch(

@@ -8,9 +8,10 @@ from functools import partial
 
 import pytest
 
-from pulse_server.domain.jobs import Job
-from pulse_server.postgres import columns, statements
-from pulse_server.postgres.database import HOT_PLANS
+from pulse_server.database import statements
+from pulse_server.database import statements as database_statements
+from pulse_server.database.connections import HOT_PLANS
+from pulse_server.jobs.rules import Job
 from tests.fakes.store import a_job
 from tests.postgres.query_plans import explain, settle_on
 from tests.postgres.sessions import Connection
@@ -45,22 +46,24 @@ async def columns_of(connection: Connection, table: str) -> set[str]:
 
 
 async def test_every_column_of_a_job_is_stored_or_set_later(connection: Connection) -> None:
-    stored = {name for name, column in columns.NEW_JOB.items() if column.stored is not None}
+    stored = {name for name, column in database_statements.NEW_JOB.items() if column.stored is not None}
 
     assert stored | DERIVED | SET_LATER == await columns_of(connection, "jobs")
 
 
 async def test_every_column_of_a_job_is_read(connection: Connection) -> None:
-    assert {*columns.READ, *NOT_READ} - {"ready"} == await columns_of(connection, "jobs")
+    assert {*database_statements.READ, *NOT_READ} - {"ready"} == await columns_of(connection, "jobs")
 
 
 def test_every_column_that_is_read_is_a_field_of_a_job() -> None:
     """job_from_row fills the fields by name."""
-    assert {*columns.READ, "payload", "history", "result"} == {field.name for field in fields(Job)}
+    assert {*database_statements.READ, "payload", "history", "result"} == {
+        field.name for field in fields(Job)
+    }
 
 
 async def test_every_column_of_a_completed_job_is_kept(connection: Connection) -> None:
-    assert {*columns.MOVED, *SET_BY_THE_END} == await columns_of(connection, "completed_jobs")
+    assert {*database_statements.MOVED, *SET_BY_THE_END} == await columns_of(connection, "completed_jobs")
 
 
 @each_row(
@@ -70,9 +73,9 @@ async def test_every_column_of_a_completed_job_is_kept(connection: Connection) -
         *("hand_over_jobs", "hand_over_one", "hand_over_limited"),
     ],
 )
-@each_row("column", columns.NEW_JOB)
+@each_row("column", database_statements.NEW_JOB)
 def test_every_insert_takes_every_column(name: str, column: str) -> None:
-    number = list(columns.NEW_JOB).index(column) + 1
+    number = list(database_statements.NEW_JOB).index(column) + 1
 
     assert f"${number}::" in TRANSITIONS[name]
 
@@ -111,7 +114,7 @@ async def test_throttled_jobs_are_not_compared_each_with_each(connection: Connec
     """1,000 of them took 139 ms by a nested loop, which is all that our planner settings leave of a join."""
     await settle_on(connection, HOT_PLANS)
     given = {"id": f"'{{{a_job().id}}}'", "topic": "'{mail}'", "payload": "'{x}'", "max_attempts": "'{1}'"}
-    arguments = [*(given.get(name, "NULL") for name in columns.NEW_JOB), "NULL", "'{1 h}'"]
+    arguments = [*(given.get(name, "NULL") for name in database_statements.NEW_JOB), "NULL", "'{1 h}'"]
 
     plan = await explain(connection, "insert_rich_jobs", *arguments)
     assert "hashed SubPlan" in str(plan)

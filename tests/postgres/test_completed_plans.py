@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import asyncpg
 import pytest
 
-from pulse_server.domain.jobs import JobFilter, PageKey
-from pulse_server.domain.status import TERMINAL, JobStatus
-from pulse_server.postgres.database import HOT_PLANS, READ_PLANS
-from pulse_server.postgres.listing import Listing
+from pulse_server.base.ids import PageKey
+from pulse_server.database.connections import HOT_PLANS, READ_PLANS
+from pulse_server.jobs.reads import Listing
+from pulse_server.jobs.rules import TERMINAL, JobFilter, JobStatus
 from tests.postgres.query_plans import _SQL, Plan, explain, explain_listing, settle_on
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases

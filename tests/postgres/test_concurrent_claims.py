@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pulse_server.domain.jobs import Claim
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.database.connections import Database
+from pulse_server.jobs.rules import Claim
+from pulse_server.jobs.store import PostgresJobRepo
 from tests.fakes.store import LEASE, Store, a_job, failure, room, token
 
 CLAIMERS = 20

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pulse_server import tuning
-from pulse_server.domain.workers import ConnectedWorker, WorkerFacts
-from pulse_server.reads.servers import workers_from_json, workers_to_json
+from pulse_server.base import tuning
+from pulse_server.dispatch.rules import ConnectedWorker, WorkerFacts
+from pulse_server.views.servers import workers_from_json, workers_to_json
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 THOUSAND = tuple(f"topic-{number}" for number in range(1000))
@@ -39,7 +39,7 @@ def test_topics_that_workers_share_are_written_once() -> None:
 
 
 def test_names_in_a_row_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_server.reads.servers.SERVER_ROW_TOPICS", 1500)
+    monkeypatch.setattr("pulse_server.views.servers.SERVER_ROW_TOPICS", 1500)
     text = workers_to_json([worker(number, (*THOUSAND, str(number))) for number in range(10)])
     read = workers_from_json(text)
 

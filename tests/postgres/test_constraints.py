@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from pulse_server.domain.ids import new_id
+from pulse_server.base.ids import new_id
 from tests.postgres.sessions import Connection
 from tests.rows import each_row
 

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pulse_server.postgres.database import Database
-from pulse_server.reads.dead_letters import DEAD_LETTER_COUNTS_REMEMBERED, DeadLetters
-from pulse_server.service.samples import TOPICS_SAMPLE_AGE
+from pulse_server.base.sharing import TOPICS_SAMPLE_AGE
+from pulse_server.database.connections import Database
+from pulse_server.views.attention import DEAD_LETTER_COUNTS_REMEMBERED, DeadLetters
 from tests.calls import Calls
 from tests.fakes.clock import Seconds
 from tests.fakes.store import Store, failure
@@ -82,7 +82,7 @@ async def test_groups_that_were_not_asked_for_are_counted(store: Store, dead_let
 async def test_groups_that_do_not_fit_into_an_answer_are_left_out(
     store: Store, dead_letters: DeadLetters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.service.paging.PAGE_BYTES", 10_000)
+    monkeypatch.setattr("pulse_server.base.ids.PAGE_BYTES", 10_000)
     for number in range(4):
         await bury(store, f"a{number}", "x" * 1000)
 

@@ -8,10 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.error_groups import LEASE_EXPIRED_GROUP
-from pulse_server.domain.status import JobStatus
-from pulse_server.postgres.database import Database
-from pulse_server.reads.dead_letters import DeadLetters
+from pulse_server.base.bounds import LEASE_EXPIRED_GROUP
+from pulse_server.database.connections import Database
+from pulse_server.jobs.rules import JobStatus
+from pulse_server.views.attention import DeadLetters
 from tests.fakes.store import Store, failure
 
 HOUR = timedelta(hours=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pulse_server.reads.statistics import ALL_TOPICS, Depth, Minutes
+from pulse_server.views.statistics import ALL_TOPICS, Depth, Minutes
 from tests.postgres.glance import Glance
 from tests.postgres.query_plans import explain
 from tests.postgres.sessions import Connection

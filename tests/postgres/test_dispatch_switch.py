@@ -10,12 +10,12 @@ import asyncpg
 import pytest
 
 from pulse.topic_settings import Rate
-from pulse_server.domain.dispatch import DispatchState
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import Submitted
-from pulse_server.domain.slots import Taker
-from pulse_server.postgres.database import HOT_PLANS, Database
-from pulse_server.postgres.dispatch import PostgresDispatchRepo
+from pulse_server.base.errors import Unavailable
+from pulse_server.database.connections import HOT_PLANS, Database
+from pulse_server.dispatch.rules import DispatchState
+from pulse_server.dispatch.store import PostgresDispatchRepo
+from pulse_server.jobs.new_jobs import Submitted
+from pulse_server.jobs.reports import Taker
 from tests.fakes.store import LEASE, Store, a_job
 from tests.postgres import large_tables
 from tests.postgres.hot_statements import claim

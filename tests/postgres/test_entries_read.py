@@ -16,7 +16,7 @@ from typing import NamedTuple
 import asyncpg
 import pytest
 
-from pulse_server.postgres.database import HOT_PLANS
+from pulse_server.database.connections import HOT_PLANS
 from tests.postgres.full_tables import ROWS, SMALL, STATISTICS, WORKFLOW, of_an_empty_time, of_no_time
 from tests.postgres.query_plans import Plan
 from tests.postgres.read_cases import CASES, ITEMS, KNOWN, SECTIONS, WITHOUT_CASE, Case, ids
@@ -171,7 +171,9 @@ def test_each_section_has_a_case() -> None:
 def test_each_function_is_called_by_a_case(measurements: Measurements) -> None:
     """A new function needs a case that calls it, unless it only computes a value from its arguments."""
     called = set().union(*(measured.called for measured in measurements.values()))
-    functions = [file for file in FILES + FUNCTIONS if file.startswith(("functions/", "interface/"))]
+    functions = [
+        file for file in FILES + FUNCTIONS if file.startswith(("database/functions/", "database/interface/"))
+    ]
     reading = {Path(file).stem for file in functions if _READS.search(read(file))}
 
     assert reading - called == set()

@@ -10,14 +10,14 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from pulse_server.database.connections import Database
+from pulse_server.database.statements import statements, with_fragments
 from pulse_server.dispatch.roster import Roster
-from pulse_server.domain.workers import ConnectedWorker
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.statements import statements, with_fragments
-from pulse_server.postgres.wakeups import NoWakeupLine
-from pulse_server.reads.explanations import Explanations
-from pulse_server.reads.servers import Servers
+from pulse_server.dispatch.rules import ConnectedWorker
 from pulse_server.settings import Settings
+from pulse_server.views.explanations import Explanations
+from pulse_server.views.servers import Servers
+from pulse_server.wakeups.line import NoWakeupLine
 from tests.fakes.store import LEASE, Store, a_job
 from tests.postgres.sessions import Connection
 from tests.postgres.sql_files import read
@@ -109,7 +109,7 @@ NO_GATES = {
 
 def code_of(name: str) -> str:
     """The function without its comments."""
-    return re.sub(r"--.*", "", read(f"functions/{name}_v1.sql"))
+    return re.sub(r"--.*", "", read(f"database/functions/{name}_v1.sql"))
 
 
 def conditions(text: str) -> list[str]:
@@ -126,13 +126,13 @@ def conditions(text: str) -> list[str]:
 
 def test_each_condition_of_a_plain_claim_has_a_cause() -> None:
     assert conditions("{asked_topic_is_open} AND {is_claimable}") == list(PLAIN)
-    assert "{asked_topic_is_open}" in read("fragments/claims.sql")
+    assert "{asked_topic_is_open}" in read("database/fragments/claims.sql")
     assert set(PLAIN.values()) <= WORDS.keys() | ELSEWHERE
 
 
 def test_each_condition_of_promotion_has_a_cause() -> None:
     assert conditions("{waits}") == list(PROMOTION)
-    assert with_fragments("{waits}") in statements("transitions/promotion.sql")["promote_due"]
+    assert with_fragments("{waits}") in statements("jobs/transitions/promotion.sql")["promote_due"]
 
 
 def test_each_limit_that_a_claim_reads_has_a_cause() -> None:

@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from pulse_server.database.connections import Database
 from pulse_server.dispatch.roster import Roster
-from pulse_server.domain.job_facts import Explanation
-from pulse_server.domain.workers import ConnectedWorker
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.wakeups import NoWakeupLine
-from pulse_server.reads.explanations import Explanations
-from pulse_server.reads.servers import Servers
+from pulse_server.dispatch.rules import ConnectedWorker
 from pulse_server.settings import Settings
+from pulse_server.views.explanations import Explanations
+from pulse_server.views.gates import Explanation
+from pulse_server.views.servers import Servers
+from pulse_server.wakeups.line import NoWakeupLine
 from tests.eventually import eventually
 from tests.fakes.store import LEASE, Store, a_job
 from tests.postgres.interface import complete, enqueue

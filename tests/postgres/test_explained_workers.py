@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
+from pulse_server.database.connections import Database
 from pulse_server.dispatch.roster import Roster
-from pulse_server.domain.dispatch import DispatchState
-from pulse_server.domain.job_facts import Explanation
-from pulse_server.domain.workers import FROZEN, QUIET, ConnectedWorker, WorkerState
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.wakeups import NoWakeupLine
-from pulse_server.reads import explanations
-from pulse_server.reads.explanations import Explanations
-from pulse_server.reads.servers import Servers
+from pulse_server.dispatch.rules import FROZEN, QUIET, ConnectedWorker, DispatchState, WorkerState
 from pulse_server.settings import Settings
+from pulse_server.views import explanations
+from pulse_server.views.explanations import Explanations
+from pulse_server.views.gates import Explanation
+from pulse_server.views.servers import Servers
+from pulse_server.wakeups.line import NoWakeupLine
 from tests.fakes.store import Store, a_job
 from tests.postgres.sessions import Connection
 

@@ -10,12 +10,11 @@ from typing import Any, cast
 import asyncpg
 import pytest
 
-from pulse_server.clock import lease_clock
-from pulse_server.domain.unique import Scope, Unique
-from pulse_server.domain.workflows import Settled, WorkflowsLocked
-from pulse_server.service import settler as settling
-from pulse_server.service.settler import Settler
-from pulse_server.service.workflow_publisher import WorkflowPublisher
+from pulse_server.base.loops import lease_clock
+from pulse_server.jobs.new_jobs import Scope, Unique
+from pulse_server.workflows import service as settling
+from pulse_server.workflows.rules import Settled, WorkflowsLocked
+from pulse_server.workflows.service import WorkflowPublisher, WorkflowSettler
 from tests.postgres.workflow_stores import StoredWorkflows, node
 
 # Any error that is of a row, and not of the database: a trigger of a stranger, or a bug of ours.
@@ -34,8 +33,8 @@ class NoPublisher:
 
 
 @pytest.fixture
-async def settler(workflows: StoredWorkflows) -> AsyncIterator[Settler]:
-    yield Settler(workflows.repo, cast("WorkflowPublisher", NoPublisher()))
+async def settler(workflows: StoredWorkflows) -> AsyncIterator[WorkflowSettler]:
+    yield WorkflowSettler(workflows.repo, cast("WorkflowPublisher", NoPublisher()))
     await workflows.connection.execute(_ACCEPT)
 
 
@@ -60,7 +59,7 @@ async def lock_held(dsn: str, statement: str) -> AsyncIterator[None]:
 
 async def test_others_go_on_and_it_is_tried_again_after_a_rest(
     workflows: StoredWorkflows,
-    settler: Settler,
+    settler: WorkflowSettler,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -89,7 +88,7 @@ async def test_others_go_on_and_it_is_tried_again_after_a_rest(
 
 
 async def test_others_go_on_while_a_stranger_has_locked_a_row_of_one(
-    workflows: StoredWorkflows, settler: Settler, rested: Callable[[], None], shared_dsn: str
+    workflows: StoredWorkflows, settler: WorkflowSettler, rested: Callable[[], None], shared_dsn: str
 ) -> None:
     locked, other = [await workflows.submit(node("a"), node("b", "a")) for _ in range(2)]
     await locked.complete("a")
@@ -106,7 +105,7 @@ async def test_others_go_on_while_a_stranger_has_locked_a_row_of_one(
 
 
 async def test_others_go_on_while_an_open_transaction_holds_the_key_of_a_job_that_comes_back(
-    workflows: StoredWorkflows, settler: Settler, rested: Callable[[], None], shared_dsn: str
+    workflows: StoredWorkflows, settler: WorkflowSettler, rested: Callable[[], None], shared_dsn: str
 ) -> None:
     locked = await workflows.submit(node("a"), node("b", "a", unique=Unique("order-1", Scope.LIVE)))
     other = await workflows.submit(node("a"), node("b", "a"))
@@ -126,7 +125,7 @@ async def test_others_go_on_while_an_open_transaction_holds_the_key_of_a_job_tha
 
 
 async def test_as_many_locked_ones_as_a_settle_takes_hide_no_other(
-    workflows: StoredWorkflows, settler: Settler, shared_dsn: str, monkeypatch: pytest.MonkeyPatch
+    workflows: StoredWorkflows, settler: WorkflowSettler, shared_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settling, "SETTLE_WORKFLOWS", 1)
     pair = [await workflows.submit(node("a"), node("b", "a")) for _ in range(2)]
@@ -142,7 +141,7 @@ async def test_as_many_locked_ones_as_a_settle_takes_hide_no_other(
 
 
 async def test_lock_that_is_gone_when_they_are_settled_alone_is_no_failure(
-    workflows: StoredWorkflows, settler: Settler, monkeypatch: pytest.MonkeyPatch
+    workflows: StoredWorkflows, settler: WorkflowSettler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workflow = await workflows.submit(node("a"), node("b", "a"))
     await workflow.complete("a")
@@ -159,7 +158,7 @@ async def test_lock_that_is_gone_when_they_are_settled_alone_is_no_failure(
 
 
 async def test_failure_without_a_failing_workflow_is_raised(
-    workflows: StoredWorkflows, settler: Settler, monkeypatch: pytest.MonkeyPatch
+    workflows: StoredWorkflows, settler: WorkflowSettler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(**_: object) -> None:
         raise asyncpg.DataError("a bug")

@@ -6,8 +6,8 @@ import urllib.parse
 import asyncpg
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.postgres.failures import translated
+from pulse_server.base.errors import Unavailable
+from pulse_server.database.connector import translated
 
 INSERT = """
     INSERT INTO pulse.jobs (id, topic, payload, metadata)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pulse_server.postgres.database import HOT_PLANS
+from pulse_server.database.connections import HOT_PLANS
 from tests.fakes.store import Store, a_job
 from tests.postgres.query_plans import pages_read, settle_on
 from tests.postgres.sessions import Connection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_server.domain.schedules import fire_id
+from pulse_server.schedules.rules import fire_id
 from tests.postgres.planning import SECOND, Planning
 from tests.postgres.sessions import Connection, blocked
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_server.domain.schedules import Schedule, fire_id
+from pulse_server.schedules.rules import Schedule, fire_id
 from tests.postgres.planning import HOUR, SECOND, Planning
 from tests.postgres.sessions import Connection, blocked
 

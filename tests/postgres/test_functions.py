@@ -8,17 +8,18 @@ from dataclasses import replace
 import asyncpg
 import pytest
 
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.migrations.functions import Function, known_functions
-from pulse_server.postgres.migrations.runner import apply_migrations
-from pulse_server.postgres.migrations.schema import (
+from pulse_server.database.connections import Database
+from pulse_server.database.schema import (
+    Function,
     SchemaBehind,
     SchemaMismatch,
+    apply_migrations,
+    known_functions,
     known_migrations,
     require_current_schema,
     require_usable_schema,
 )
-from pulse_server.postgres.statements import statements
+from pulse_server.database.statements import statements
 from tests.postgres.sessions import Connection
 from tests.postgres.sql_files import FILES
 

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.unique import Unique
-from pulse_server.postgres.claiming import slot_arguments
-from pulse_server.postgres.rows import claim_columns
+from pulse_server.jobs.leases import slot_arguments
+from pulse_server.jobs.new_jobs import Unique
+from pulse_server.jobs.reads import claim_columns
+from pulse_server.jobs.rules import Claim
 from tests.fakes.store import LEASE, Store, a_job, room
 from tests.postgres.sessions import Connection
 from tests.postgres.sql_files import TRANSITIONS

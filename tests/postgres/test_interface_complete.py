@@ -7,7 +7,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from pulse_server.domain.status import JobStatus
+from pulse_server.jobs.rules import JobStatus
 from tests.fakes.store import Store
 from tests.postgres.interface import complete, complete_with, enqueue, token_of
 from tests.postgres.sessions import Connection

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pulse_server.postgres.database import Database
+from pulse_server.database.connections import Database
 from tests.fakes.store import Store
 from tests.fakes.time_machines import PostgresTimeMachine
 from tests.postgres.interface import InterfaceRepo

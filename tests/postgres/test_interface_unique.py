@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.jobs import Submitted
-from pulse_server.domain.unique import Unique
+from pulse_server.jobs.new_jobs import Submitted, Unique
 from tests.fakes.store import Store, a_job
 from tests.postgres.interface import complete, enqueue
 from tests.postgres.sessions import Connection, blocked

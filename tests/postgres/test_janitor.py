@@ -8,12 +8,12 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import PageKey
-from pulse_server.domain.status import JobStatus
-from pulse_server.domain.topic_settings import Kept
-from pulse_server.postgres.database import Database
-from pulse_server.upkeep.retention import (
+from pulse_server.base.errors import Unavailable
+from pulse_server.base.ids import PageKey
+from pulse_server.database.connections import Database
+from pulse_server.jobs.rules import JobStatus
+from pulse_server.topics.rules import Kept
+from pulse_server.work.retention import (
     RETENTION_PAUSE,
     RETENTION_SHARE,
     RETENTION_START_OVER,
@@ -78,7 +78,7 @@ class Finished:
 
 @pytest.fixture(autouse=True)
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_server.upkeep.retention.RETENTION_BATCH", BATCH)
+    monkeypatch.setattr("pulse_server.work.retention.RETENTION_BATCH", BATCH)
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from pulse_server.domain.jobs import Claim, JobFilter, PageKey
-from pulse_server.domain.slots import Taker
-from pulse_server.domain.status import JobStatus
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
+from pulse_server.base.ids import PageKey
+from pulse_server.database.connections import Database
+from pulse_server.jobs.leases import PostgresLeaseCheckRepo
+from pulse_server.jobs.reports import Taker
+from pulse_server.jobs.rules import Claim, JobFilter, JobStatus
 from tests.eventually import eventually
 from tests.fakes.store import LEASE, Store, a_job, room, token
 from tests.postgres.glance import servers_on

@@ -7,8 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.jobs import Level, Submitted
-from pulse_server.domain.slots import Taker
+from pulse_server.jobs.new_jobs import Submitted
+from pulse_server.jobs.reports import Taker
+from pulse_server.jobs.rules import Level
 from tests.fakes.store import LEASE, Store, a_job, room
 from tests.postgres.query_plans import pages_read
 from tests.postgres.sessions import Connection

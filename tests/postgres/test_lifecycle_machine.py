@@ -21,10 +21,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from pulse_server.domain.errors import PulseError
-from pulse_server.domain.jobs import Claim, Job, NewJob, Submitted
-from pulse_server.domain.slots import Slots, Taker
-from pulse_server.domain.status import INITIAL, LEGAL_TRANSITIONS, TERMINAL, WAITING, JobStatus
+from pulse_server.base.errors import PulseError
+from pulse_server.jobs.new_jobs import NewJob, Submitted
+from pulse_server.jobs.reports import Slots, Taker
+from pulse_server.jobs.rules import INITIAL, LEGAL_TRANSITIONS, TERMINAL, WAITING, Claim, Job, JobStatus
 from tests.fakes.store import LEASE, a_job, failure, token
 from tests.postgres.lifecycle_claims import DISTORTIONS, Said, numbers, said
 from tests.postgres.lifecycle_world import World, without_moments

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pulse.topic_settings import Rate
-from pulse_server.domain.jobs import Claim
+from pulse_server.jobs.rules import Claim
 from tests.fakes.store import LEASE, room, token
 from tests.postgres.limited import TOPIC, Limited, in_lane
 

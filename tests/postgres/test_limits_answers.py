@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from pulse.topic_settings import Rate
-from pulse_server.domain.progress import ProgressReport
+from pulse_server.jobs.rules import ProgressReport
 from tests.fakes.store import a_job, token
 from tests.postgres.limited import TOPIC, Limited, in_lane
 

@@ -8,9 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pulse.topic_settings import Rate
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.reports import SnoozeReport
-from pulse_server.domain.slots import Taker
+from pulse_server.jobs.reports import SnoozeReport, Taker
+from pulse_server.jobs.rules import Claim
 from tests.fakes.store import LEASE, a_job, failure, room, token
 from tests.postgres.limited import TOPIC, Limited
 

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from pulse.topic_settings import Rate
-from pulse_server.domain.jobs import Claim, NewJob, Submitted
-from pulse_server.domain.limits import LimitedClaims
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.dispatch import PostgresDispatchRepo
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.limits import PostgresLimitRepo
+from pulse_server.database.connections import Database
+from pulse_server.dispatch.rules import LimitedClaims
+from pulse_server.dispatch.store import PostgresDispatchRepo
+from pulse_server.jobs.new_jobs import NewJob, Submitted
+from pulse_server.jobs.rules import Claim
+from pulse_server.jobs.store import PostgresJobRepo
+from pulse_server.topics.store import PostgresLimitRepo
 from tests.fakes.store import LEASE, room, token
 from tests.postgres.limited import TOPIC, Limited, in_lane
 from tests.postgres.limits_audit import begin_audit, end_audit

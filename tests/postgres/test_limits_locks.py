@@ -8,9 +8,9 @@ import asyncpg
 import pytest
 
 from pulse.topic_settings import Rate
-from pulse_server.domain.errors import LimitsLocked
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.dispatch import PostgresDispatchRepo
+from pulse_server.base.errors import LimitsLocked
+from pulse_server.database.connections import Database
+from pulse_server.dispatch.store import PostgresDispatchRepo
 from tests.fakes.store import failure
 from tests.postgres.limited import TOPIC, Limited, in_lane
 from tests.postgres.sessions import Connection, blocked

@@ -11,12 +11,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.limits import OpenTransaction, pending
-from pulse_server.domain.slots import Taker
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.limits import PostgresLimitRepo
-from pulse_server.postgres.statements import statements
+from pulse_server.database.connections import Database
+from pulse_server.database.statements import statements
+from pulse_server.jobs.reports import Taker
+from pulse_server.jobs.rules import Claim
+from pulse_server.topics.rules import OpenTransaction, pending
+from pulse_server.topics.store import PostgresLimitRepo
 from tests.eventually import eventually
 from tests.fakes.store import LEASE, a_job, room, token
 from tests.postgres.interface import complete, enqueue
@@ -24,7 +24,7 @@ from tests.postgres.limited import TOPIC, Limited, in_lane
 from tests.postgres.sessions import Connection, blocked
 
 MINUTE = timedelta(minutes=1)
-_SQL = statements("limits.sql")
+_SQL = statements("topics/limits.sql")
 # The lock of a statement in `slow_inserts`.
 _UNDER_WAY = (
     "locktype = 'advisory' AND objid = 2 AND granted "
@@ -526,7 +526,7 @@ def test_each_start_of_a_plain_job_locks_the_lease_checks() -> None:
     """By this lock a first limit finds those that have not seen its mark."""
     sections = [
         (name, statement)
-        for file in ("transitions/claims.sql", "transitions/jobs.sql")
+        for file in ("jobs/transitions/claims.sql", "jobs/transitions/jobs.sql")
         for name, statement in statements(file).items()
     ]
     starts = {

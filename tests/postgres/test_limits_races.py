@@ -9,12 +9,12 @@ from datetime import timedelta
 from random import Random
 
 from pulse.topic_settings import Rate
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.topic_settings import part
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.limits import PostgresLimitRepo
+from pulse_server.base.errors import Unavailable
+from pulse_server.database.connections import Database
+from pulse_server.jobs.rules import Claim
+from pulse_server.jobs.store import PostgresJobRepo
+from pulse_server.topics.rules import part
+from pulse_server.topics.store import PostgresLimitRepo
 from tests.eventually import eventually
 from tests.fakes.store import LEASE, failure, room, token
 from tests.postgres.limited import Limited, in_lane

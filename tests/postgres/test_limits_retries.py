@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pulse_server.domain.status import JobStatus
+from pulse_server.jobs.rules import JobStatus
 from tests.fakes.store import failure
 from tests.postgres.limited import Limited, in_lane
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pulse_server.domain.jobs import NewJob, Submitted
-from pulse_server.domain.unique import OnConflict, Unique
+from pulse_server.jobs.new_jobs import NewJob, OnConflict, Submitted, Unique
 from tests.postgres.limited import Limited, in_lane
 
 REPLACE = Unique("shop-7", on_conflict=OnConflict.REPLACE)

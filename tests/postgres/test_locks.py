@@ -12,20 +12,18 @@ from typing import Any
 import asyncpg
 import pytest
 
-from pulse_server import tuning
-from pulse_server.domain.actions import Action, under_way
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.ids import new_id
-from pulse_server.postgres import database as pools
-from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.dispatch import PostgresDispatchRepo
-from pulse_server.postgres.limits import PostgresLimitRepo
-from pulse_server.postgres.migrations.functions import known_functions
-from pulse_server.postgres.schedules import PostgresScheduleRepo
-from pulse_server.postgres.statements import Fetch, Rows, statements
-from pulse_server.postgres.topic_settings import PostgresTopicSettings
-from pulse_server.upkeep.retention import ExpiredJobs
+from pulse_server.base import tuning
+from pulse_server.base.errors import Unavailable
+from pulse_server.base.ids import new_id
+from pulse_server.database import connections as pools
+from pulse_server.database.audit import Action, under_way
+from pulse_server.database.connections import Database
+from pulse_server.database.schema import known_functions
+from pulse_server.database.statements import Fetch, Rows, statements
+from pulse_server.dispatch.store import PostgresDispatchRepo
+from pulse_server.schedules.store import PostgresScheduleRepo
+from pulse_server.topics.store import PostgresLimitRepo, PostgresTopicSettings
+from pulse_server.work.retention import ExpiredJobs, PostgresCompletedDayRepo
 from tests.postgres.planning import Planning
 from tests.postgres.sessions import Connection, blocked
 from tests.postgres.sql_files import FILES
@@ -223,7 +221,7 @@ async def test_change_that_is_held_up_for_long_names_the_session_that_holds_the_
     shared_dsn: str, connection: Connection, rival: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also the second of two, which waits behind the first."""
-    monkeypatch.setattr("pulse_server.tuning.STATEMENT_TIMEOUT", timedelta(seconds=3))
+    monkeypatch.setattr("pulse_server.base.tuning.STATEMENT_TIMEOUT", timedelta(seconds=3))
     database = Database(shared_dsn)
     policies = PostgresTopicSettings(database)
     await rival.execute("INSERT INTO pulse.locks VALUES ('settings mail')")
@@ -268,8 +266,8 @@ async def test_session_that_keeps_a_task_for_itself_is_logged(
 
     assert (await expired.delete_expired({}, after=None, limit=10)).is_taken
     assert "lock_met" not in caplog.messages
-    monkeypatch.setattr("pulse_server.postgres.lock_holders.TASK_PATIENCE", timedelta())
-    monkeypatch.setattr("pulse_server.postgres.lock_holders.LOGGED_EVERY", timedelta())
+    monkeypatch.setattr("pulse_server.database.connections.TASK_PATIENCE", timedelta())
+    monkeypatch.setattr("pulse_server.database.connections.LOGGED_EVERY", timedelta())
     assert (await expired.delete_expired({}, after=None, limit=10)).is_taken
     assert await days.add_completed_days(0) == ()
     assert (

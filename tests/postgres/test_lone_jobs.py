@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.jobs import Submitted
+from pulse_server.jobs.new_jobs import Submitted
 from tests.fakes.store import Store, a_job
 from tests.postgres.sessions import Connection
 

@@ -12,12 +12,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.postgres.migrations import runner, schema
-from pulse_server.postgres.migrations.runner import apply_migrations
-from pulse_server.postgres.migrations.schema import (
+from pulse_server.base.errors import Unavailable
+from pulse_server.database import schema
+from pulse_server.database import schema as database_schema
+from pulse_server.database.schema import (
     Migration,
     SchemaMismatch,
+    apply_migrations,
     known_migrations,
     migration_status,
     require_current_schema,
@@ -185,9 +186,9 @@ async def long_transaction(dsn: str, statement: str) -> AsyncIterator[asyncpg.Co
 async def test_migration_that_is_blocked_lets_others_through_and_names_its_blocker(
     empty_database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.postgres.migrations.table_locks.MIGRATION_LOCK_TIMEOUT", 2 * HASTY)
-    monkeypatch.setattr("pulse_server.postgres.migrations.runner.MIGRATION_LOCK_PAUSE", HASTY)
-    monkeypatch.setattr("pulse_server.postgres.migrations.runner.MIGRATION_LOCK_TRIES", 2)
+    monkeypatch.setattr("pulse_server.database.schema.MIGRATION_LOCK_TIMEOUT", 2 * HASTY)
+    monkeypatch.setattr("pulse_server.database.schema.MIGRATION_LOCK_PAUSE", HASTY)
+    monkeypatch.setattr("pulse_server.database.schema.MIGRATION_LOCK_TRIES", 2)
     await apply_migrations(empty_database_dsn, [FIRST])
 
     async with long_transaction(empty_database_dsn, "SELECT count(*) FROM pulse.first") as reader:
@@ -209,9 +210,9 @@ async def test_migration_that_is_blocked_lets_others_through_and_names_its_block
 async def test_blocked_migration_is_applied_once_the_way_is_free(
     empty_database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.postgres.migrations.table_locks.MIGRATION_LOCK_TIMEOUT", HASTY / 10)
-    monkeypatch.setattr("pulse_server.postgres.migrations.runner.MIGRATION_LOCK_PAUSE", HASTY / 10)
-    monkeypatch.setattr("pulse_server.postgres.migrations.runner.MIGRATION_LOCK_TRIES", 1000)
+    monkeypatch.setattr("pulse_server.database.schema.MIGRATION_LOCK_TIMEOUT", HASTY / 10)
+    monkeypatch.setattr("pulse_server.database.schema.MIGRATION_LOCK_PAUSE", HASTY / 10)
+    monkeypatch.setattr("pulse_server.database.schema.MIGRATION_LOCK_TRIES", 1000)
     await apply_migrations(empty_database_dsn, [FIRST])
 
     async with long_transaction(empty_database_dsn, "SELECT count(*) FROM pulse.first"):
@@ -226,8 +227,8 @@ async def test_blocked_migration_is_applied_once_the_way_is_free(
 async def test_turn_that_never_comes_is_given_up(
     empty_database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.postgres.migrations.runner.MIGRATION_TURN", HASTY)
-    lock = f"SELECT pg_advisory_lock({runner._LOCK_KEY})"
+    monkeypatch.setattr("pulse_server.database.schema.MIGRATION_TURN", HASTY)
+    lock = f"SELECT pg_advisory_lock({database_schema._LOCK_KEY})"
 
     async with long_transaction(empty_database_dsn, lock) as holder:
         with pytest.raises(Unavailable, match="is held by") as caught:
@@ -241,8 +242,8 @@ async def test_turn_that_never_comes_is_given_up(
 async def test_prepared_transaction_that_keeps_the_turn_is_named(
     empty_database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.postgres.migrations.runner.MIGRATION_TURN", HASTY)
-    lock = f"SELECT pg_advisory_xact_lock({runner._LOCK_KEY}); PREPARE TRANSACTION 'turn'"
+    monkeypatch.setattr("pulse_server.database.schema.MIGRATION_TURN", HASTY)
+    lock = f"SELECT pg_advisory_xact_lock({database_schema._LOCK_KEY}); PREPARE TRANSACTION 'turn'"
 
     async with long_transaction(empty_database_dsn, lock) as session:
         try:
@@ -255,8 +256,8 @@ async def test_prepared_transaction_that_keeps_the_turn_is_named(
 async def test_wait_for_a_turn_is_logged_with_the_session_that_has_it(
     empty_database_dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("pulse_server.postgres.migrations.runner.MIGRATION_LOCK_PAUSE", HASTY / 10)
-    lock = f"SELECT pg_advisory_lock_shared({runner._LOCK_KEY})"
+    monkeypatch.setattr("pulse_server.database.schema.MIGRATION_LOCK_PAUSE", HASTY / 10)
+    lock = f"SELECT pg_advisory_lock_shared({database_schema._LOCK_KEY})"
 
     with caplog.at_level("INFO"):
         async with long_transaction(empty_database_dsn, lock) as holder:

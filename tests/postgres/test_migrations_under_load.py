@@ -8,9 +8,7 @@ from collections import Counter
 import asyncpg
 
 import pulse
-from pulse_server.postgres.migrations.runner import apply_migrations
-from pulse_server.postgres.migrations.schema import Migration, known_migrations
-from pulse_server.postgres.migrations.table_locks import named_relations
+from pulse_server.database.schema import Migration, apply_migrations, known_migrations, named_relations
 from tests.eventually import eventually
 from tests.postgres.busy_sessions import sessions_at_work
 from tests.server.pulsed_process import Pulsed, pulsed

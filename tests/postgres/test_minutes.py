@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.latencies import Latency, latency
-from pulse_server.reads.statistics import ALL_TOPICS, Counts, Minutes, TopicActivity
-from pulse_server.service.samples import TOPICS_SAMPLE_AGE
+from pulse_server.base.errors import Unavailable
+from pulse_server.base.metrics import Latency, latency
+from pulse_server.base.sharing import TOPICS_SAMPLE_AGE
+from pulse_server.views.statistics import ALL_TOPICS, Counts, Minutes, TopicActivity
 from tests.calls import Calls
 from tests.postgres.glance import Glance
 
@@ -59,7 +59,7 @@ async def test_answer_that_is_old_is_read_again(reads: Calls, glance: Glance) ->
 async def test_least_recently_asked_question_is_evicted_first(
     glance: Glance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.reads.statistics.SPANS_REMEMBERED", 2)
+    monkeypatch.setattr("pulse_server.views.statistics.SPANS_REMEMBERED", 2)
     minutes = Minutes(glance.database, clock=glance.clock)
     reads = Calls(monkeypatch, minutes, "topic_minutes")
     for topic in ("often", "once", "often", "new", "often"):

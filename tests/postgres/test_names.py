@@ -8,29 +8,24 @@ from collections import Counter
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from pulse_server.postgres import columns
-from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
-from pulse_server.postgres.dispatch import PostgresDispatchRepo
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
-from pulse_server.postgres.schedules import PostgresScheduleRepo
-from pulse_server.postgres.statements import statements
-from pulse_server.postgres.steps import PostgresStepRepo
-from pulse_server.postgres.topic_settings import PostgresTopicSettings
-from pulse_server.postgres.wakeups import NoWakeupLine, PostgresWakeupLine
-from pulse_server.reads import run_times
-from pulse_server.reads.attention import Attention
-from pulse_server.reads.awaiting import AwaitedJobs
-from pulse_server.reads.dead_letters import DeadLetters
-from pulse_server.reads.explanations import Explanations
-from pulse_server.reads.exports import Exports
-from pulse_server.reads.servers import Servers
-from pulse_server.reads.statistics import Minutes
-from pulse_server.reads.topics import Topics
-from pulse_server.reads.vitals import VitalsQueries
-from pulse_server.upkeep.arrivals import ArrivalQueries
-from pulse_server.upkeep.retention import ExpiredJobs
-from pulse_server.wakeups import WakeupLine
+from pulse_server.database import statements as database_statements
+from pulse_server.database.statements import statements
+from pulse_server.dispatch.store import PostgresDispatchRepo
+from pulse_server.jobs.leases import PostgresLeaseCheckRepo
+from pulse_server.jobs.store import PostgresJobRepo
+from pulse_server.schedules.store import PostgresScheduleRepo
+from pulse_server.steps.store import PostgresStepRepo
+from pulse_server.topics.store import PostgresTopicSettings
+from pulse_server.views.attention import Attention, DeadLetters
+from pulse_server.views.explanations import Explanations
+from pulse_server.views.servers import Servers
+from pulse_server.views.statistics import Minutes, Topics
+from pulse_server.views.vitals import VitalsQueries
+from pulse_server.wakeups.line import NoWakeupLine, PostgresWakeupLine
+from pulse_server.wakeups.watchers import WakeupLine
+from pulse_server.work.awaiting import AwaitedJobs
+from pulse_server.work.retention import ExpiredJobs, PostgresCompletedDayRepo
+from pulse_server.work.submissions import ArrivalQueries
 from tests.fakes.wakeups import FakeWakeupLine
 from tests.postgres import sql_files
 from tests.rows import each_row
@@ -57,8 +52,8 @@ WITHOUT_METHOD = {
     "claim_across_topics",
     *("list_jobs_completed", "matching_jobs_completed", "count_matching_jobs_completed"),
     *("leave_workflow", "unsuccessful_workflow_jobs", "bring_back"),
-    *("lock_free_jobs", "lock_deletable_jobs", "blockers_of"),
-    *("lock_tables_of_jobs", "wait_no_longer", "obstacles_to", "lock_holders"),
+    *("lock_free_jobs", "lock_deletable_jobs", "claim_limited"),
+    *("lock_tables_of_jobs", "wait_no_longer", "obstacles_to"),
 }
 # Several statements each, by the transaction of this name.
 WITHOUT_SECTION = {"set_topic", "declare_topics"}
@@ -73,16 +68,17 @@ class Store(NamedTuple):
 
 
 JOB_TRANSITIONS = tuple(
-    f"transitions/{name}.sql" for name in ("jobs", "undo", "unique", "claims", "work", "reaping", "promotion")
+    f"jobs/transitions/{name}.sql"
+    for name in ("jobs", "undo", "unique", "claims", "work", "reaping", "promotion")
 )
-JOB_QUERIES = ("locks.sql", "queries.sql", "unique.sql")
-RETENTION = ("transitions/retention.sql", "unique_periods.sql", "worker_states.sql")
+JOB_QUERIES = ("jobs/locks.sql", "jobs/queries.sql")
+RETENTION = ("work/transitions.sql", "work/retention.sql")
 STORES = [
     Store(PostgresJobRepo, (*JOB_TRANSITIONS, *JOB_QUERIES)),
-    Store(PostgresTopicSettings, ("topic_settings.sql",)),
-    Store(PostgresScheduleRepo, ("schedules.sql", "transitions/schedules.sql")),
-    Store(PostgresDispatchRepo, ("dispatch.sql",)),
-    Store(PostgresStepRepo, ("transitions/steps.sql", "steps.sql")),
+    Store(PostgresTopicSettings, ("topics/settings.sql",)),
+    Store(PostgresScheduleRepo, ("schedules/store.sql", "schedules/transitions.sql")),
+    Store(PostgresDispatchRepo, ("dispatch/store.sql",)),
+    Store(PostgresStepRepo, ("steps/transitions.sql", "steps/store.sql")),
 ]
 
 
@@ -94,16 +90,16 @@ class Noun(NamedTuple):
 
 
 NOUNS = [
-    Noun((ArrivalQueries,), ("arrivals.sql",)),
+    Noun((ArrivalQueries,), ("work/submissions.sql",)),
     Noun((ExpiredJobs,), RETENTION),
-    Noun((PostgresCompletedDayRepo,), ("completed_days.sql",)),
-    Noun((PostgresLeaseCheckRepo,), ("lease_checks.sql",)),
-    Noun((AwaitedJobs,), ("awaiting.sql",)),
-    Noun((DeadLetters,), ("dead_letters.sql",)),
-    Noun((Explanations,), ("explain.sql",)),
-    Noun((Exports,), ("exports.sql",)),
-    Noun((VitalsQueries,), ("vitals.sql",)),
-    Noun((Topics, Minutes, Servers, Attention, run_times), ("overview.sql",)),
+    Noun((PostgresCompletedDayRepo,), ("work/completed_days.sql",)),
+    Noun((PostgresLeaseCheckRepo,), ("jobs/lease_checks.sql",)),
+    Noun((AwaitedJobs,), ("work/awaiting.sql",)),
+    Noun((DeadLetters, Attention), ("views/attention.sql",)),
+    Noun((Explanations,), ("views/explanations.sql",)),
+    Noun((VitalsQueries,), ("views/vitals.sql",)),
+    Noun((Topics, Minutes), ("views/statistics.sql",)),
+    Noun((Servers,), ("views/servers.sql",)),
 ]
 FILES = [file for entry in (*STORES, *NOUNS) for file in entry.files]
 
@@ -161,11 +157,11 @@ def test_statement_begins_with_its_name_for_pg_stat_activity(file: str) -> None:
 
 def test_every_fragment_stands_in_a_statement_or_a_function() -> None:
     files = (*sql_files.FILES, *sql_files.FUNCTIONS, *sql_files.FRAGMENTS)
-    texts = {file: sql_files.read(file) for file in files} | columns.fragments()
+    texts = {file: sql_files.read(file) for file in files} | database_statements.fragments()
     written = [name for file in sql_files.FRAGMENTS for name in re.findall(r"-- name: (\w+)", texts[file])]
     used = {name for text in texts.values() for name in re.findall(r"\{(\w+)\}", text)}
 
-    assert {*written, *columns.fragments()} <= used
+    assert {*written, *database_statements.fragments()} <= used
 
 
 def test_no_fragment_has_a_parameter_without_a_name() -> None:
@@ -174,7 +170,7 @@ def test_no_fragment_has_a_parameter_without_a_name() -> None:
 
 
 def test_queries_change_no_rows() -> None:
-    for statement in statements("queries.sql").values():
+    for statement in statements("jobs/queries.sql").values():
         assert not {"INSERT", "UPDATE", "DELETE"} & set(statement.split())
 
 

@@ -11,9 +11,8 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 
-from pulse_server.postgres.database import Database
-from pulse_server.reads.horizon import Holder, HolderKind
-from pulse_server.reads.vitals import VitalsQueries
+from pulse_server.database.connections import Database
+from pulse_server.views.vitals import Holder, HolderKind, VitalsQueries
 from tests.eventually import PATIENCE_SECONDS
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases

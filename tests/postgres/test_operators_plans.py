@@ -12,11 +12,12 @@ from typing import NamedTuple
 import asyncpg
 import pytest
 
-from pulse_server.domain.jobs import JobFilter, PageKey
-from pulse_server.postgres.database import HOT_PLANS, READ_PLANS
-from pulse_server.postgres.listing import Listing
-from pulse_server.reads import audit, searches
-from pulse_server.reads.audit import AuditFilter
+from pulse_server.base.ids import PageKey
+from pulse_server.database.connections import HOT_PLANS, READ_PLANS
+from pulse_server.jobs.reads import Listing
+from pulse_server.jobs.rules import JobFilter
+from pulse_server.views import records
+from pulse_server.views.records import AuditFilter
 from tests.postgres import large_tables
 from tests.postgres.large_tables import RUNNING, TOPICS
 from tests.postgres.query_plans import Plan, explain, explain_listing, explain_text, settle_on
@@ -111,20 +112,20 @@ def literal(value: object) -> str:
 
 
 async def plan_of_changes(connection: Connection, wanted: AuditFilter, after: PageKey | None) -> Plan:
-    conditions, arguments = audit._conditions(wanted, after)
+    conditions, arguments = records._conditions_of_entries(wanted, after)
     for number in range(len(arguments), 0, -1):
         conditions = conditions.replace(f"${number}", literal(arguments[number - 1]))
     await connection.execute("SET enable_bitmapscan = on")
     return await explain_text(
-        connection, f"{audit._SQL['list_audit']}{conditions} ORDER BY at DESC, id DESC LIMIT {PAGE}"
+        connection, f"{records._SQL['list_audit']}{conditions} ORDER BY at DESC, id DESC LIMIT {PAGE}"
     )
 
 
 async def plan_of_search(connection: Connection, text: str) -> Plan:
-    search = searches.parse_search(text)
-    listing = Listing(searches._SQL, "search_jobs", JobFilter(), None)
-    matches = searches._conditions(search, listing)
-    statement = searches._comparing(listing, matches, PAGE, reads_payloads=bool(search.fields))
+    search = records.parse_search(text)
+    listing = Listing(records._SQL, "search_jobs", JobFilter(), None)
+    matches = records._conditions_of_search(search, listing)
+    statement = records._comparing(listing, matches, PAGE, reads_payloads=bool(search.fields))
     return await explain_listing(connection, listing, statement)
 
 
@@ -197,7 +198,7 @@ def test_search_compares_the_newest_jobs_in_the_order_of_their_indexes(
     plan = explained["search", statistics, name]
 
     assert set(plan.jobs_indexes()) <= {"jobs_live", "jobs_finished"}, plan
-    assert plan.rows_touched() <= 2 * searches.COMPARED + 2, plan
+    assert plan.rows_touched() <= 2 * records.COMPARED + 2, plan
     assert plan.sorts_over_jobs() == [], plan
 
 

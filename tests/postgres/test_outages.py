@@ -13,15 +13,15 @@ import asyncpg
 import pytest
 
 from faults.proxy import database_proxy
-from pulse_server import tuning
-from pulse_server.domain.errors import ResourceExhausted, Unavailable
-from pulse_server.domain.jobs import Submitted
-from pulse_server.postgres import reachability
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.failures import translated
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.reachability import wait_until_reachable
-from pulse_server.service.submissions import Submissions
+from pulse_server.base import tuning
+from pulse_server.base.errors import ResourceExhausted, Unavailable
+from pulse_server.database import rights
+from pulse_server.database.connections import Database
+from pulse_server.database.connector import translated
+from pulse_server.database.rights import wait_until_reachable
+from pulse_server.jobs.new_jobs import Submitted
+from pulse_server.jobs.store import PostgresJobRepo
+from pulse_server.work.submissions import Submissions
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.replica import Replica
 from tests.fakes.store import LEASE, Store, a_job
@@ -167,7 +167,7 @@ async def test_start_waits_for_a_database_that_recovers_however_long_it_takes(ho
 
 
 async def test_start_gives_up_on_a_database_that_recovers_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reachability, "RECOVERY_PATIENCE", timedelta(0))
+    monkeypatch.setattr(rights, "RECOVERY_PATIENCE", timedelta(0))
     async with recovering_database(asyncio.Queue()) as port:
         with pytest.raises(Unavailable, match="does not answer: the database system is starting up"):
             await wait_until_reachable(f"postgres://pulse@127.0.0.1:{port}/pulse", timedelta(minutes=10))

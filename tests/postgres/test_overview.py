@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.latencies import Buckets
-from pulse_server.domain.status import JobStatus
-from pulse_server.domain.workers import ConnectedWorker
-from pulse_server.reads.servers import Server
-from pulse_server.reads.statistics import ALL_TOPICS, Counts, Minute, TopicActivity
-from pulse_server.reads.topics import Rates, TopicBuckets, TopicDepth, TopicRates
+from pulse_server.base.ids import new_id
+from pulse_server.base.metrics import Buckets
+from pulse_server.dispatch.rules import ConnectedWorker
+from pulse_server.jobs.rules import JobStatus
+from pulse_server.views.servers import Server
+from pulse_server.views.statistics import (
+    ALL_TOPICS,
+    Counts,
+    Minute,
+    Rates,
+    TopicActivity,
+    TopicBuckets,
+    TopicDepth,
+    TopicRates,
+)
 from tests.fakes.store import a_job
 from tests.postgres.glance import Glance
 

@@ -13,11 +13,10 @@ from typing import NamedTuple
 import asyncpg
 import pytest
 
-from pulse_server.domain.jobs import JobFilter
-from pulse_server.domain.status import LIVE, JobStatus
-from pulse_server.postgres.database import HOT_PLANS, READ_PLANS
-from pulse_server.postgres.jobs import _SQL
-from pulse_server.postgres.listing import Listing
+from pulse_server.database.connections import HOT_PLANS, READ_PLANS
+from pulse_server.jobs.reads import Listing
+from pulse_server.jobs.rules import LIVE, JobFilter, JobStatus
+from pulse_server.jobs.store import _SQL
 from tests.postgres import large_tables
 from tests.postgres.large_tables import DEAD, GROUPS, RUNNING, TOPICS
 from tests.postgres.query_plans import Plan, explain, explain_listing, settle_on

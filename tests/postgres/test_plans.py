@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from pulse_server.postgres.database import HOT_PLANS
+from pulse_server.database.connections import HOT_PLANS
 from tests.postgres import large_tables
 from tests.postgres.hot_statements import ANSWERS, CASES
 from tests.postgres.planned_tables import BATCH, STATISTICS, TABLES

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from pulse_server.postgres.pool import Pool
+from pulse_server.database.connections import Pool
 
 PATIENCE = 5.0
 

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.promotions import Promotion, Turn
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.service.promoter import PROMOTE_BATCH, PROMOTE_TOPICS, Promoter
+from pulse_server.database.connections import Database
+from pulse_server.jobs.reports import Promotion, Turn
+from pulse_server.jobs.store import PostgresJobRepo
+from pulse_server.work.submissions import PROMOTE_BATCH, PROMOTE_TOPICS, Promoter
 from tests.fakes.replica import Replica
 from tests.postgres.sessions import Connection
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.errors import AlreadyExists
-from pulse_server.domain.jobs import Claim, Submitted
-from pulse_server.domain.slots import CLAIM_BYTES
-from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
-from pulse_server.postgres.inserts import batch
-from pulse_server.postgres.rows import array_text, claim_columns, compact_claim_columns
+from pulse_server.base.errors import AlreadyExists
+from pulse_server.jobs.inserts import batch
+from pulse_server.jobs.new_jobs import Submitted
+from pulse_server.jobs.reads import array_text, claim_columns, compact_claim_columns
+from pulse_server.jobs.reports import CLAIM_BYTES
+from pulse_server.jobs.rules import LIVE, REDRIVABLE, TERMINAL, Claim, JobStatus
 from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.postgres.sessions import Connection, blocked
 from tests.postgres.sql_files import TRANSITIONS

@@ -8,10 +8,11 @@ from typing import Any
 import asyncpg
 import pytest
 
-from pulse_server.domain.jobs import JobFilter, PageKey, Submitted
-from pulse_server.domain.status import LIVE, TERMINAL, JobStatus
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.base.ids import PageKey
+from pulse_server.database.connections import Database
+from pulse_server.jobs.new_jobs import Submitted
+from pulse_server.jobs.rules import LIVE, TERMINAL, JobFilter, JobStatus
+from pulse_server.jobs.store import PostgresJobRepo
 from tests.fakes.store import Store, a_job
 from tests.fakes.time_machines import PostgresTimeMachine
 from tests.postgres.sessions import Connection

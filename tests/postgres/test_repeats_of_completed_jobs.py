@@ -13,16 +13,15 @@ from typing import Any
 
 import pytest
 
-from pulse_server import tuning
-from pulse_server.domain.errors import AlreadyExists, PulseError
-from pulse_server.domain.ids import first_id_at
-from pulse_server.domain.jobs import Claim, NewJob, Submitted
-from pulse_server.domain.slots import Taker
-from pulse_server.domain.status import JobStatus
-from pulse_server.domain.uniform_jobs import UniformJobs
-from pulse_server.postgres.inserts import batch
-from pulse_server.postgres.jobs import _SQL
-from pulse_server.postgres.rows import array_text, compact_claim_columns
+from pulse_server.base import tuning
+from pulse_server.base.errors import AlreadyExists, PulseError
+from pulse_server.base.ids import first_id_at
+from pulse_server.jobs.inserts import batch
+from pulse_server.jobs.new_jobs import NewJob, Submitted, UniformJobs
+from pulse_server.jobs.reads import array_text, compact_claim_columns
+from pulse_server.jobs.reports import Taker
+from pulse_server.jobs.rules import Claim, JobStatus
+from pulse_server.jobs.store import _SQL
 from tests.fakes.store import LEASE, Store, a_job
 from tests.postgres.sessions import Connection, blocked
 
@@ -67,7 +66,7 @@ either_repeat = pytest.mark.parametrize("repeat", [same_id, same_key])
 
 @pytest.fixture(autouse=True)
 def _patience_of_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_server.postgres.database.LOCK_PATIENCE", 0.8 * tuning.STATEMENT_TIMEOUT)
+    monkeypatch.setattr("pulse_server.database.connections.LOCK_PATIENCE", 0.8 * tuning.STATEMENT_TIMEOUT)
 
 
 async def complete(session: Connection, claim: Claim) -> None:

@@ -11,10 +11,10 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.jobs import PageKey
-from pulse_server.domain.status import TERMINAL, JobStatus
-from pulse_server.postgres.database import Database
-from pulse_server.upkeep.retention import ExpiredJobs, Sweep
+from pulse_server.base.ids import PageKey
+from pulse_server.database.connections import Database
+from pulse_server.jobs.rules import TERMINAL, JobStatus
+from pulse_server.work.retention import ExpiredJobs, Sweep
 from tests.fakes.store import Store, a_job
 from tests.postgres.completed_jobs import put_back
 from tests.postgres.sessions import Connection

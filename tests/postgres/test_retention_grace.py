@@ -10,12 +10,12 @@ from typing import NamedTuple
 import pytest
 
 from pulse.topic_settings import Entries, Keep
-from pulse_server.domain.status import TERMINAL, JobStatus
-from pulse_server.domain.topic_settings import KEPT as ENTRIES
-from pulse_server.domain.topic_settings import Grace, Kept, keeps
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.topic_settings import PostgresTopicSettings
-from pulse_server.upkeep.retention import ExpiredJobs
+from pulse_server.database.connections import Database
+from pulse_server.jobs.rules import TERMINAL, JobStatus
+from pulse_server.topics.rules import KEPT as ENTRIES
+from pulse_server.topics.rules import Grace, Kept
+from pulse_server.topics.store import PostgresTopicSettings
+from pulse_server.work.retention import ExpiredJobs
 from tests.fakes.store import Store
 from tests.postgres.completed_jobs import put_back
 from tests.postgres.sessions import Connection
@@ -77,7 +77,7 @@ class Graced:
 @pytest.fixture
 async def graced(store: Store, connection: Connection, shared_dsn: str) -> AsyncIterator[Graced]:
     one, other = Database(shared_dsn), Database(shared_dsn)
-    settings = PostgresTopicSettings(one, Grace(HOUR, keeps(KEPT)))
+    settings = PostgresTopicSettings(one, Grace(HOUR, dict.fromkeys(ENTRIES, WEEK)))
     yield Graced(store, settings, ExpiredJobs(other), connection)
     await one.close()
     await other.close()

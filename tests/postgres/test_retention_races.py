@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulse_server.domain.jobs import PageKey
-from pulse_server.domain.status import REDRIVABLE, TERMINAL, JobStatus
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.jobs import _SQL
-from pulse_server.postgres.rows import THE_BEGINNING
-from pulse_server.upkeep.retention import _SQL as RETENTION_SQL
-from pulse_server.upkeep.retention import ExpiredJobs
+from pulse_server.base.ids import PageKey
+from pulse_server.database.connections import Database
+from pulse_server.jobs.reads import THE_BEGINNING
+from pulse_server.jobs.rules import REDRIVABLE, TERMINAL, JobStatus
+from pulse_server.jobs.store import _SQL
+from pulse_server.work.retention import _SQL as RETENTION_SQL
+from pulse_server.work.retention import ExpiredJobs
 from tests.fakes.store import Store
 from tests.postgres.sessions import Connection, blocked
 from tests.postgres_cluster import Databases

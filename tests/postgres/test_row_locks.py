@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.errors import ScheduleNotFound, Unavailable
-from pulse_server.domain.jobs import Submitted
-from pulse_server.domain.slots import Taker
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.dispatch import PostgresDispatchRepo
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.row_locks import LOCK_REMEMBERED, RowLocks
-from pulse_server.service.schedules import Schedules
+from pulse_server.base.errors import ScheduleNotFound, Unavailable
+from pulse_server.database.connections import Database
+from pulse_server.dispatch.store import PostgresDispatchRepo
+from pulse_server.jobs.leases import LOCK_REMEMBERED, RowLocks
+from pulse_server.jobs.new_jobs import Submitted
+from pulse_server.jobs.reports import Taker
+from pulse_server.jobs.store import PostgresJobRepo
+from pulse_server.schedules.service import Schedules
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.replica import Replica
 from tests.fakes.store import LEASE, Store, a_job, failure
@@ -36,7 +36,7 @@ async def impatient(
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Store]:
     """A store that waits for a lock for a moment only."""
-    monkeypatch.setattr("pulse_server.postgres.database.LOCK_PATIENCE", A_MOMENT)
+    monkeypatch.setattr("pulse_server.database.connections.LOCK_PATIENCE", A_MOMENT)
     database = Database(shared_dsn, behind_pooler=request.param)
     yield Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
     await database.close()
@@ -202,7 +202,7 @@ async def test_row_that_was_locked_is_looked_at_first_until_it_is_free(
 
 
 async def test_locked_rows_are_forgotten_in_time_and_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_server.postgres.row_locks.LOCKS_REMEMBERED", 3)
+    monkeypatch.setattr("pulse_server.jobs.leases.LOCKS_REMEMBERED", 3)
     now = 0.0
     connections: Any = RecordedConnections()
     rows = RowLocks({"lock_deletable_jobs": "lock", "complete_jobs": "complete"}, clock=lambda: now)

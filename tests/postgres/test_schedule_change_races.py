@@ -6,11 +6,10 @@ import asyncio
 
 import pytest
 
-from pulse_server.domain.errors import ScheduleExists, ScheduleNotFound
-from pulse_server.domain.schedules import Every, Schedule, fire_id
-from pulse_server.domain.timetables import plan
-from pulse_server.postgres.schedules import _SQL
-from pulse_server.service.schedule_definitions import Changes
+from pulse_server.base.errors import ScheduleExists, ScheduleNotFound
+from pulse_server.schedules.rules import Every, Schedule, fire_id, plan
+from pulse_server.schedules.service import Changes
+from pulse_server.schedules.store import _SQL
 from tests.postgres.planning import HOUR, MINUTE, SECOND, Planning, definition
 from tests.postgres.sessions import Connection, blocked
 

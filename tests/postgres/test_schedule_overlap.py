@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from pulse_server.domain.schedules import CatchUp, Overlap
-from pulse_server.postgres.database import Database
+from pulse_server.database.connections import Database
+from pulse_server.schedules.rules import CatchUp, Overlap
 from tests.postgres.planning import HOUR, Planning, RecordingScheduleRepo
 from tests.postgres.sessions import Connection
 

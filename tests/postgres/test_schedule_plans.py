@@ -8,10 +8,11 @@ from datetime import datetime
 import asyncpg
 import pytest
 
-from pulse_server.domain.jobs import JobFilter, PageKey
-from pulse_server.postgres.database import HOT_PLANS, READ_PLANS
-from pulse_server.postgres.jobs import _SQL
-from pulse_server.postgres.listing import Listing
+from pulse_server.base.ids import PageKey
+from pulse_server.database.connections import HOT_PLANS, READ_PLANS
+from pulse_server.jobs.reads import Listing
+from pulse_server.jobs.rules import JobFilter
+from pulse_server.jobs.store import _SQL
 from tests.postgres.query_plans import Plan, explain, explain_listing, settle_on
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases

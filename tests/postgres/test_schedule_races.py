@@ -8,11 +8,10 @@ from datetime import datetime
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.schedules import CatchUp, Schedule, fire_id
-from pulse_server.domain.timetables import plan
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.schedules import _SQL
+from pulse_server.base.errors import Unavailable
+from pulse_server.database.connections import Database
+from pulse_server.schedules.rules import CatchUp, Schedule, fire_id, plan
+from pulse_server.schedules.store import _SQL
 from tests.postgres.planning import HOUR, SECOND, Planning, RecordingScheduleRepo
 from tests.postgres.sessions import Connection, blocked, no_session_waits
 

@@ -9,10 +9,10 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.clock import lease_clock
-from pulse_server.domain.schedules import CatchUp, Every, Overlap, Schedule, fire_id
-from pulse_server.service import scheduler as scheduling
-from pulse_server.service.scheduler import SCHEDULE_BATCH
+from pulse_server.base.loops import lease_clock
+from pulse_server.schedules import service as scheduling
+from pulse_server.schedules.rules import CatchUp, Every, Overlap, Schedule, fire_id
+from pulse_server.schedules.service import SCHEDULE_BATCH
 from tests.eventually import PATIENCE_SECONDS
 from tests.postgres.planning import MINUTE, SECOND, Planning
 from tests.postgres.sessions import Connection

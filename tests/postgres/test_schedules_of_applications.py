@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulse_server.postgres.database import Database
+from pulse_server.database.connections import Database
 from tests.postgres.planning import Planning, RecordingScheduleRepo
 from tests.postgres.sessions import Connection
 

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulse_server import tuning
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.workers import ConnectedWorker
-from pulse_server.reads.servers import SERVER_FORGOTTEN_AFTER, SERVER_SILENT_ROUNDS
-from pulse_server.reads.topics import TopicDepth
-from pulse_server.service.samples import TOPICS_SAMPLE_AGE
+from pulse_server.base import tuning
+from pulse_server.base.errors import Unavailable
+from pulse_server.base.sharing import TOPICS_SAMPLE_AGE
+from pulse_server.dispatch.rules import ConnectedWorker
+from pulse_server.views.servers import SERVER_FORGOTTEN_AFTER, SERVER_SILENT_ROUNDS
+from pulse_server.views.statistics import TopicDepth
 from tests.calls import Calls
 from tests.postgres.glance import Glance, servers_on
 

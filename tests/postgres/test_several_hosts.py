@@ -12,10 +12,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.postgres.connector import Connector, Host, NoHostTakesWrites, Session, hosts_in
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.reachability import wait_until_reachable
+from pulse_server.base.errors import Unavailable
+from pulse_server.database.connections import Database
+from pulse_server.database.connector import Connector, DatabaseSession, Host, NoHostTakesWrites, hosts_in
+from pulse_server.database.rights import wait_until_reachable
 from tests.eventually import PATIENCE_SECONDS, eventually
 from tests.rows import each_row
 
@@ -78,7 +78,7 @@ class SilentHost:
 
 @pytest.fixture
 async def silent(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SilentHost]:
-    monkeypatch.setattr("pulse_server.postgres.connector.HOST_TIMEOUT", PATIENT)
+    monkeypatch.setattr("pulse_server.database.connector.HOST_TIMEOUT", PATIENT)
     host = SilentHost()
     server = await host.listen()
     yield host
@@ -116,7 +116,7 @@ def named_twice(dsn: str, **changes: str) -> str:
     return parts._replace(query=urllib.parse.urlencode(query)).geturl()
 
 
-async def close(*sessions: Session) -> None:
+async def close(*sessions: DatabaseSession) -> None:
     for session in sessions:
         await session.close(timeout=5)
 
@@ -142,8 +142,8 @@ async def test_pools_find_the_database_behind_a_silent_host(shared_dsn: str, sil
 async def test_all_hosts_together_take_no_longer_than_a_connection_may(
     silent: SilentHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.postgres.connector.HOST_TIMEOUT", timedelta(hours=1))
-    monkeypatch.setattr("pulse_server.postgres.connector.CONNECT_TIMEOUT", SHORT)
+    monkeypatch.setattr("pulse_server.database.connector.HOST_TIMEOUT", timedelta(hours=1))
+    monkeypatch.setattr("pulse_server.database.connector.CONNECT_TIMEOUT", SHORT)
     hosts = ",".join(f"{name}:{silent.port}" for name in ("127.0.0.1", "localhost", "127.0.0.2"))
 
     with pytest.raises(NoHostTakesWrites, match=r"127\.0\.0\.1:\d+ TimeoutError; localhost:"):
@@ -201,7 +201,7 @@ async def test_host_that_answers_after_others_have_moved_is_not_followed(
     is_asked, is_awake = asyncio.Event(), asyncio.Event()
     open_writable = connector._open_writable
 
-    async def freeze_the_old_host(timeout: timedelta, options: dict[str, Any]) -> Session:
+    async def freeze_the_old_host(timeout: timedelta, options: dict[str, Any]) -> DatabaseSession:
         assert old.host is not None
         if options["host"] == old.host.name:
             is_asked.set()

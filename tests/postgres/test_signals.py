@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.reports import NewStep
-from pulse_server.domain.status import JobStatus
-from pulse_server.postgres.steps import _SQL
+from pulse_server.base.ids import new_id
+from pulse_server.jobs.reports import NewStep
+from pulse_server.jobs.rules import JobStatus
+from pulse_server.steps.store import _SQL
 from tests.postgres.sessions import Connection, blocked
 from tests.postgres.stepped import BOUNDS, HOUR, StoredSteps
 

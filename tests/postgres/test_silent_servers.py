@@ -8,11 +8,11 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.workers import ConnectedWorker
-from pulse_server.postgres.database import Database
-from pulse_server.reads.servers import Servers as Recording
-from pulse_server.reads.servers import Sparing
+from pulse_server.base.ids import new_id
+from pulse_server.database.connections import Database
+from pulse_server.dispatch.rules import ConnectedWorker
+from pulse_server.views.servers import Servers as Recording
+from pulse_server.views.servers import Sparing
 from tests.fakes.store import Store, a_job
 from tests.postgres.glance import servers_on
 from tests.postgres.sessions import Connection

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.latencies import BOUNDS
-from pulse_server.reads.statistics import (
+from pulse_server.base.errors import Unavailable
+from pulse_server.base.metrics import BOUNDS, Metrics
+from pulse_server.views.statistics import (
     ALL_TOPICS,
     STATISTICS_CLEAN_UP_ROUNDS,
     STATISTICS_KEPT,
@@ -16,7 +16,6 @@ from pulse_server.reads.statistics import (
     Statistics,
     TopicActivity,
 )
-from pulse_server.telemetry.metrics import Metrics
 from tests.calls import Calls
 from tests.postgres.glance import Glance
 

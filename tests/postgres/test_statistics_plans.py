@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 import pytest
 
-from pulse_server.postgres.database import HOT_PLANS
+from pulse_server.database.connections import HOT_PLANS
 from tests.postgres.query_plans import Plan, explain
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.reports import NewStep
-from pulse_server.postgres.database import HOT_PLANS
-from pulse_server.postgres.rows import array_text, compact_claim_columns, in_lock_order
+from pulse_server.database.connections import HOT_PLANS
+from pulse_server.jobs.reads import array_text, compact_claim_columns, in_lock_order
+from pulse_server.jobs.reports import NewStep
+from pulse_server.jobs.rules import Claim
 from tests.postgres.query_plans import explain
 from tests.postgres.sessions import Connection
 from tests.postgres.sql_files import TRANSITIONS

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.reports import SnoozeReport
-from pulse_server.domain.status import JobStatus
+from pulse_server.jobs.reports import SnoozeReport
+from pulse_server.jobs.rules import Claim, JobStatus
 from tests.fakes.store import failure
 from tests.postgres.stepped import BOUNDS, HOUR, ModeledSteps, Stepped, StoredSteps
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pulse_server.domain.status import JobStatus
-from pulse_server.upkeep.retention import ExpiredJobs
+from pulse_server.jobs.rules import JobStatus
+from pulse_server.work.retention import ExpiredJobs
 from tests.fakes.store import failure
 from tests.postgres.stepped import StoredSteps
 

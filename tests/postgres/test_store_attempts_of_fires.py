@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.errors import ScheduleExists
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.schedules import CatchUp, Every, Schedule, Work
-from pulse_server.service.schedule_definitions import Changes, Definition
+from pulse_server.base.errors import ScheduleExists
+from pulse_server.base.ids import new_id
+from pulse_server.schedules.rules import CatchUp, Every, Schedule, Work
+from pulse_server.schedules.service import Changes, Definition
 from tests.postgres.planning import HOUR, SECOND, Planning, work
 
 # What the server makes of a request with a number, with the number of a handler, and without one.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.slots import Slots
-from pulse_server.domain.status import JobStatus
+from pulse_server.jobs.reports import Slots
+from pulse_server.jobs.rules import Claim, JobStatus
 from tests.fakes.store import LEASE, Store, a_job, room
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.status import JobStatus
+from pulse_server.jobs.rules import Claim, JobStatus
 from tests.fakes.store import Store
 
 

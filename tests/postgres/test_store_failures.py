@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pulse_server.domain.jobs import Job, Outcome
-from pulse_server.domain.status import JobStatus
+from pulse_server.jobs.rules import Job, JobStatus, Outcome
 from tests.fakes.store import Store, failure, statuses
 from tests.retry_delays import retry_delay
 

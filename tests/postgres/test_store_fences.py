@@ -7,9 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.status import JobStatus
+from pulse_server.base.ids import new_id
+from pulse_server.jobs.rules import Claim, JobStatus
 from tests.fakes.store import LEASE, Store, a_job, failure
 
 Verb = Callable[[Store, Claim], Awaitable[bool]]

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from pulse_server.domain.schedules import Schedule, fire_id
+from pulse_server.schedules.rules import Schedule, fire_id
 from tests.fakes.store import a_job
 from tests.postgres.planning import HOUR, SECOND, Planning
 

@@ -7,8 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.schedules import CatchUp, Cron, Every, Fire, Timetable, fire_id
-from pulse_server.domain.timetables import MOST_REPLAYED, plan
+from pulse_server.schedules.rules import MOST_REPLAYED, CatchUp, Cron, Every, Fire, Timetable, fire_id, plan
 from tests.postgres.planning import HOUR, MINUTE, SECOND, Planning
 
 AT_ONCE = timedelta(0)
@@ -192,7 +191,7 @@ async def test_zone_that_the_database_of_zones_no_longer_has_stops_its_own_sched
 async def test_more_unreadable_schedules_than_a_batch_do_not_starve_the_others(
     planning: Planning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.service.scheduler.SCHEDULE_BATCH", 5)
+    monkeypatch.setattr("pulse_server.schedules.service.SCHEDULE_BATCH", 5)
     await planning.make_unreadable(12)
     good = [await planning.make(overdue=SECOND) for _ in range(7)]
 

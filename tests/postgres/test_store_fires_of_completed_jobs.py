@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.schedules import fire_id
+from pulse_server.base.ids import new_id
+from pulse_server.schedules.rules import fire_id
 from tests.postgres.planning import HOUR, SECOND, Planning
 
 

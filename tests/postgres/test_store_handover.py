@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulse_server.domain.errors import AlreadyExists, PulseError
-from pulse_server.domain.jobs import Claim, NewJob, Submitted
-from pulse_server.domain.slots import Taker
-from pulse_server.domain.status import JobStatus
+from pulse_server.base.errors import AlreadyExists, PulseError
+from pulse_server.jobs.new_jobs import NewJob, Submitted
+from pulse_server.jobs.reports import Taker
+from pulse_server.jobs.rules import Claim, JobStatus
 from tests.fakes.store import LEASE, Store, a_job
 
 A = Taker("A", confirms=True)

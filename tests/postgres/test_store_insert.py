@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulse_server.domain.errors import AlreadyExists
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import JobFilter, NewJob, Submitted
-from pulse_server.domain.status import JobStatus
+from pulse_server.base.errors import AlreadyExists
+from pulse_server.base.ids import new_id
+from pulse_server.jobs.new_jobs import NewJob, Submitted
+from pulse_server.jobs.rules import JobFilter, JobStatus
 from tests.fakes.store import Store, a_job
 
 

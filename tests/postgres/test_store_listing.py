@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from pulse_server.domain.jobs import Job, JobFilter, PageKey
-from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
+from pulse_server.base.ids import PageKey
+from pulse_server.jobs.rules import LIVE, REDRIVABLE, TERMINAL, Job, JobFilter, JobStatus
 from tests.fakes.store import Store, a_job, failure
 
 HOUR = timedelta(hours=1)

@@ -8,15 +8,12 @@ from typing import TypeAlias
 
 import pytest
 
+from pulse_server.base.errors import InvalidTransition, JobLocked
 from pulse_server.dispatch.claims import Claims, SparedWorkers
-from pulse_server.domain.errors import InvalidTransition, JobLocked
-from pulse_server.domain.jobs import JobFilter, ReleaseAnswer
-from pulse_server.domain.leases import BeatAnswer
-from pulse_server.domain.status import LIVE, JobStatus
-from pulse_server.service.jobs import Jobs
-from pulse_server.service.leases import Leases
-from pulse_server.service.reports import Reports
-from pulse_server.service.selections import Selections
+from pulse_server.jobs.reports import BeatAnswer
+from pulse_server.jobs.rules import LIVE, JobFilter, JobStatus, ReleaseAnswer
+from pulse_server.work.attempts import Leases, Reports
+from pulse_server.work.jobs import Jobs, Selections
 from tests.fakes.replica import Replica
 from tests.fakes.store import LEASE, Store, a_job, failure, success
 from tests.fakes.topic_settings import no_rules

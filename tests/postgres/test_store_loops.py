@@ -6,9 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.jobs import Outcome, Reaped
-from pulse_server.domain.promotions import Promotion, Turn
-from pulse_server.domain.status import JobStatus
+from pulse_server.jobs.reports import Promotion, Turn
+from pulse_server.jobs.rules import JobStatus, Outcome, Reaped
 from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.retry_delays import retry_delay
 

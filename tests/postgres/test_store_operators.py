@@ -6,9 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import Claim, Outcome
-from pulse_server.domain.status import TERMINAL, WAITING, JobStatus
+from pulse_server.base.ids import new_id
+from pulse_server.jobs.rules import TERMINAL, WAITING, Claim, JobStatus, Outcome
 from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.retry_delays import CANCELED_REST
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.schedules import CatchUp, Once, Overlap, Schedule, fire_id
-from pulse_server.service.schedule_definitions import Changes
+from pulse_server.base.errors import InvalidArgument
+from pulse_server.schedules.rules import CatchUp, Once, Overlap, Schedule, fire_id
+from pulse_server.schedules.service import Changes
 from tests.postgres.planning import HOUR, Planning, definition
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_server.domain.schedules import CatchUp, Every, fire_id
-from pulse_server.domain.timetables import plan
+from pulse_server.schedules.rules import CatchUp, Every, fire_id, plan
 from tests.postgres.planning import HOUR, HOURLY, MINUTE, SECOND, Planning
 
 

@@ -6,8 +6,8 @@ from dataclasses import fields
 
 import pytest
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.status import LIVE, TERMINAL, WAITING, JobStatus
+from pulse_server.base.ids import new_id
+from pulse_server.jobs.rules import LIVE, TERMINAL, WAITING, JobStatus
 from tests.fakes.store import Store, a_job, failure
 
 each_live_status = pytest.mark.parametrize("status", sorted(LIVE))

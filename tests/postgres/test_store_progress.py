@@ -6,10 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.jobs import Claim, Job, JobFilter
-from pulse_server.domain.progress import Progress, ProgressReport
-from pulse_server.domain.reports import SnoozeReport
-from pulse_server.domain.status import JobStatus
+from pulse_server.jobs.reports import SnoozeReport
+from pulse_server.jobs.rules import Claim, Job, JobFilter, JobStatus, Progress, ProgressReport
 from tests.fakes.store import LEASE, Store, failure, room, success
 
 SECOND = timedelta(seconds=1)

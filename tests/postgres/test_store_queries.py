@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import Claim, Job, JobFilter, PageKey
-from pulse_server.domain.status import JobStatus
+from pulse_server.base.ids import PageKey, new_id
+from pulse_server.jobs.rules import Claim, Job, JobFilter, JobStatus
 from tests.fakes.store import Store, a_job, failure
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from pulse_server.domain.ids import first_id_at
-from pulse_server.domain.jobs import Claim, JobFilter
-from pulse_server.domain.status import JobStatus
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.base.ids import first_id_at
+from pulse_server.jobs.rules import Claim, JobFilter, JobStatus
+from pulse_server.jobs.store import PostgresJobRepo
 from tests.fakes.store import Store, a_job
 from tests.postgres.limited import TOPIC, Limited, in_lane
 

@@ -7,9 +7,8 @@ from datetime import timedelta
 import pytest
 
 from pulse.topic_settings import Backoff
-from pulse_server.domain.error_groups import LEASE_EXPIRED_GROUP, TIME_LIMIT_EXCEEDED_GROUP
-from pulse_server.domain.jobs import Outcome
-from pulse_server.domain.status import JobStatus
+from pulse_server.base.bounds import LEASE_EXPIRED_GROUP, TIME_LIMIT_EXCEEDED_GROUP
+from pulse_server.jobs.rules import JobStatus, Outcome
 from tests.fakes.store import LEASE, failure
 from tests.postgres.runs import HOUR, MINUTE, SECOND, Runs, about
 from tests.postgres.sessions import Connection

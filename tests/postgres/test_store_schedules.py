@@ -7,10 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.errors import ScheduleExists
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import PageKey
-from pulse_server.domain.schedules import Cron, Every, Once, Overlap, Schedule, Timetable
+from pulse_server.base.errors import ScheduleExists
+from pulse_server.base.ids import PageKey, new_id
+from pulse_server.schedules.rules import Cron, Every, Once, Overlap, Schedule, Timetable
 from tests.postgres.planning import HOUR, HOURLY, MINUTE, SECOND, Planning, definition
 
 TIMETABLES = [Every(timedelta(milliseconds=1500)), Cron("0 9 * * 1-5", "Europe/Paris"), Cron("@daily")]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import Claim, Outcome
-from pulse_server.domain.status import JobStatus
-from pulse_server.domain.steps import Signal
+from pulse_server.base.ids import new_id
+from pulse_server.jobs.rules import Claim, JobStatus, Outcome
+from pulse_server.steps.rules import Signal
 from tests.fakes.store import failure
 from tests.postgres.stepped import BOUNDS, HOUR, Stepped
 

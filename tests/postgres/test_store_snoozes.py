@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pulse_server.domain.bounds import MAX_SNOOZES
-from pulse_server.domain.error_groups import SNOOZED_TOO_OFTEN, SNOOZED_TOO_OFTEN_GROUP
-from pulse_server.domain.jobs import Outcome
-from pulse_server.domain.status import JobStatus
+from pulse_server.base.bounds import MAX_SNOOZES, SNOOZED_TOO_OFTEN, SNOOZED_TOO_OFTEN_GROUP
+from pulse_server.jobs.rules import JobStatus, Outcome
 from tests.fakes.store import failure, statuses
 from tests.postgres.runs import HOUR, SECOND, Runs, about
 from tests.postgres.sessions import Connection

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.jobs import Job
-from pulse_server.domain.reports import SnoozeReport
-from pulse_server.domain.status import JobStatus
-from pulse_server.postgres.database import HOT_PLANS
+from pulse_server.database.connections import HOT_PLANS
+from pulse_server.jobs.reports import SnoozeReport
+from pulse_server.jobs.rules import Job, JobStatus
 from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.postgres.query_plans import explain, settle_on
 from tests.postgres.sessions import Connection

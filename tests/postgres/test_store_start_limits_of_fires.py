@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.schedules import CatchUp, Every, Schedule
-from pulse_server.service.schedule_definitions import NO_LIMIT, Changes, Definition
+from pulse_server.base.ids import new_id
+from pulse_server.schedules.rules import CatchUp, Every, Schedule
+from pulse_server.schedules.service import NO_LIMIT, Changes, Definition
 from tests.postgres.planning import HOUR, MINUTE, SECOND, Planning, work
 
 

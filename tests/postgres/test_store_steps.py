@@ -6,10 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.jobs import Claim, Outcome
-from pulse_server.domain.reports import NewStep, SnoozeReport
-from pulse_server.domain.status import JobStatus
-from pulse_server.domain.steps import StepKind
+from pulse_server.jobs.reports import NewStep, SnoozeReport
+from pulse_server.jobs.rules import Claim, JobStatus, Outcome, StepKind
 from tests.fakes.store import LEASE, a_job, failure, room
 from tests.postgres.stepped import BOUNDS, HOUR, Stepped
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pulse_server.domain.jobs import Submitted
-from pulse_server.domain.unique import OnConflict, Unique
+from pulse_server.jobs.new_jobs import OnConflict, Submitted, Unique
 from tests.fakes.store import Store, a_job
 
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import Claim, Job, NewJob
-from pulse_server.domain.status import JobStatus
-from pulse_server.domain.unique import OnConflict, Scope, Unique
+from pulse_server.base.ids import new_id
+from pulse_server.jobs.new_jobs import NewJob, OnConflict, Scope, Unique
+from pulse_server.jobs.rules import Claim, Job, JobStatus
 from tests.fakes.store import Store, a_job, failure
 
 AN_HOUR = timedelta(hours=1)

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.errors import AlreadyExists
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import NewJob, Submitted
-from pulse_server.domain.status import JobStatus
-from pulse_server.domain.unique import OnConflict, Scope, Unique, UniqueHolder
+from pulse_server.base.errors import AlreadyExists
+from pulse_server.base.ids import new_id
+from pulse_server.jobs.new_jobs import NewJob, OnConflict, Scope, Submitted, Unique, UniqueHolder
+from pulse_server.jobs.rules import JobStatus
 from tests.fakes.store import Store, a_job, failure
 
 HOUR = timedelta(hours=1)

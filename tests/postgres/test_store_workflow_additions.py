@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.unique import Unique
+from pulse_server.base.ids import new_id
+from pulse_server.jobs.new_jobs import Unique
+from pulse_server.jobs.rules import Claim
 from tests.postgres.workflow_stores import BOUNDS, SubmittedWorkflow, WorkflowStore, node
 
 

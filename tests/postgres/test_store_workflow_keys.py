@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_server.domain.status import JobStatus
-from pulse_server.domain.unique import Scope, Unique
+from pulse_server.jobs.new_jobs import Scope, Unique
+from pulse_server.jobs.rules import JobStatus
 from tests.fakes.store import a_job
 from tests.postgres.workflow_stores import SubmittedWorkflow, WorkflowStore, node
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulse_server.domain.ids import new_id
+from pulse_server.base.ids import new_id
 from tests.postgres.workflow_stores import WorkflowStore, node
 
 

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.errors import WorkflowExists
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.status import JobStatus
-from pulse_server.domain.unique import OnConflict, Scope, Unique
+from pulse_server.base.errors import WorkflowExists
+from pulse_server.base.ids import new_id
+from pulse_server.jobs.new_jobs import OnConflict, Scope, Unique
+from pulse_server.jobs.rules import JobStatus
 from tests.fakes.store import a_job
 from tests.postgres.workflow_stores import WorkflowStore, node
 

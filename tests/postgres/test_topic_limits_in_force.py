@@ -13,16 +13,15 @@ import asyncpg
 import pytest
 
 from pulse.topic_settings import Entries, Rate
+from pulse_server.base.errors import InvalidArgument, LimitsPending
+from pulse_server.database.connections import Database
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.errors import InvalidArgument, LimitsPending
-from pulse_server.domain.workers import ConnectedWorker
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.dispatch import PostgresDispatchRepo
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.limits import PostgresLimitRepo
-from pulse_server.postgres.topic_settings import PostgresTopicSettings
-from pulse_server.reads.servers import Servers
-from pulse_server.service.topic_settings import SettingsOfTopics
+from pulse_server.dispatch.rules import ConnectedWorker
+from pulse_server.dispatch.store import PostgresDispatchRepo
+from pulse_server.jobs.store import PostgresJobRepo
+from pulse_server.topics.service import SettingsOfTopics
+from pulse_server.topics.store import PostgresLimitRepo, PostgresTopicSettings
+from pulse_server.views.servers import Servers
 from tests.eventually import eventually
 from tests.fakes.store import LEASE, a_job, room, token
 from tests.postgres.glance import servers_on

@@ -10,12 +10,12 @@ import asyncpg
 import pytest
 
 from pulse.topic_settings import Keep
-from pulse_server.domain.status import TERMINAL, JobStatus
-from pulse_server.domain.topic_settings import KEPT as ENTRIES
-from pulse_server.domain.topic_settings import Kept
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.topic_settings import PostgresTopicSettings
-from pulse_server.upkeep.retention import ExpiredJobs
+from pulse_server.database.connections import Database
+from pulse_server.jobs.rules import TERMINAL, JobStatus
+from pulse_server.topics.rules import KEPT as ENTRIES
+from pulse_server.topics.rules import Kept
+from pulse_server.topics.store import PostgresTopicSettings
+from pulse_server.work.retention import ExpiredJobs
 from tests.fakes.store import Store
 from tests.postgres.completed_jobs import put_back
 from tests.postgres.sessions import Connection

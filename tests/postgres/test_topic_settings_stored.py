@@ -12,9 +12,9 @@ import asyncpg
 import pytest
 
 from pulse.topic_settings import Backoff, Entries, from_json, to_json
-from pulse_server.domain.topic_settings import Owners, Replaced, Runs
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.topic_settings import PostgresTopicSettings
+from pulse_server.database.connections import Database
+from pulse_server.topics.rules import Owners, Replaced, Runs
+from pulse_server.topics.store import PostgresTopicSettings
 from tests.postgres.sessions import Connection
 
 MINUTE = timedelta(minutes=1)

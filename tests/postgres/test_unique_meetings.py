@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import Submitted
-from pulse_server.domain.unique import OnConflict, Scope, Unique
-from pulse_server.postgres import unique_jobs
+from pulse_server.base.errors import Unavailable
+from pulse_server.jobs import inserts
+from pulse_server.jobs.new_jobs import OnConflict, Scope, Submitted, Unique
 from tests.fakes.store import Store, a_job
 from tests.postgres.query_plans import explain
 from tests.postgres.sessions import Connection
@@ -25,14 +24,14 @@ THROTTLE = Unique("shop-7", on_conflict=OnConflict.THROTTLE, period=timedelta(ho
 
 def before_it_meets(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Awaitable[object]]) -> None:
     """Do this once, between the look at the rival and what the submit does to it."""
-    meet, left = unique_jobs._meet_rivals, [act]
+    meet, left = inserts._meet_rivals, [act]
 
     async def meet_later(*args: Any) -> Any:
         if left:
             await left.pop()()
         return await meet(*args)
 
-    monkeypatch.setattr(unique_jobs, "_meet_rivals", meet_later)
+    monkeypatch.setattr(inserts, "_meet_rivals", meet_later)
 
 
 async def submit(store: Store, unique: Unique, payload: bytes = b"{}") -> Submitted:
@@ -96,7 +95,7 @@ async def test_submit_waits_for_a_claim_of_its_rival_that_is_under_way(
 async def test_rival_that_another_session_has_locked_refuses_its_submit_alone(
     store: Store, rival: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unique_jobs, "TRIES", 3)
+    monkeypatch.setattr(inserts, "TRIES", 3)
     locked = await submit(store, REPLACE)
     await rival.fetch("SELECT FROM pulse.jobs WHERE id = $1::uuid FOR UPDATE", locked.job_id)
     other = REPLACE._replace(key="shop-8")
@@ -113,7 +112,7 @@ async def test_rival_that_another_session_changes_for_long_refuses_its_submit_al
     store: Store, rival: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The insert does not wait past its patience."""
-    monkeypatch.setattr(unique_jobs, "TRIES", 3)
+    monkeypatch.setattr(inserts, "TRIES", 3)
     changed = await submit(store, REPLACE)
     await rival.execute("UPDATE pulse.jobs SET priority = 7 WHERE id = $1::uuid", changed.job_id)
     other = REPLACE._replace(key="shop-8")

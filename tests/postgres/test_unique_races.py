@@ -12,11 +12,10 @@ from itertools import pairwise
 import asyncpg
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import NewJob, Submitted
-from pulse_server.domain.unique import OnConflict, Scope, Unique
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.base.errors import Unavailable
+from pulse_server.database.connections import Database
+from pulse_server.jobs.new_jobs import NewJob, OnConflict, Scope, Submitted, Unique
+from pulse_server.jobs.store import PostgresJobRepo
 from tests.fakes.store import LEASE, a_job, failure, room, token
 from tests.postgres.sessions import Connection
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from pulse_server.postgres.migrations.functions import Function
-from pulse_server.postgres.migrations.runner import apply_migrations
-from pulse_server.postgres.migrations.schema import known_migrations
+from pulse_server.database.schema import Function, apply_migrations, known_migrations
 
 ROLE = "pulse_upgraded"
 NEXT = Function(

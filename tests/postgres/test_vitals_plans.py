@@ -11,7 +11,7 @@ from typing import NamedTuple
 import asyncpg
 import pytest
 
-from pulse_server.postgres.database import HOT_PLANS
+from pulse_server.database.connections import HOT_PLANS
 from tests.postgres import large_tables
 from tests.postgres.query_plans import Plan, explain
 from tests.postgres.sessions import Connection

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from pulse_server.postgres.database import Database
-from pulse_server.reads.vitals import TopicVitals, VitalsQueries
+from pulse_server.database.connections import Database
+from pulse_server.views.vitals import TopicVitals, VitalsQueries
 from tests.fakes.time_machines import check_running_jobs
 from tests.postgres.planning import HOUR, MINUTE, Planning
 from tests.postgres.sessions import Connection

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from pulse_server.domain.jobs import Level
-from pulse_server.postgres.wakeup_messages import NOTIFY_BYTES, Outbox, read
-from pulse_server.wakeups import Wakeup
+from pulse_server.jobs.rules import Level
+from pulse_server.wakeups.line import NOTIFY_BYTES, WakeupOutbox, read
+from pulse_server.wakeups.watchers import Wakeup
 
 MAIL = frozenset({"mail"})
 
@@ -21,7 +21,7 @@ class Clock:
 def heard(*wakeups: Wakeup, seconds_later: float = 0.0) -> Wakeup:
     """What another server reads of one message with all of them."""
     clock = Clock()
-    outbox = Outbox(clock=clock)
+    outbox = WakeupOutbox(clock=clock)
     for wakeup in wakeups:
         outbox.add(wakeup)
     clock.now += seconds_later
@@ -68,7 +68,7 @@ def test_levels_without_bound_become_a_look_everywhere() -> None:
 
 
 def test_message_that_may_not_have_left_is_repeated_without_levels() -> None:
-    outbox = Outbox()
+    outbox = WakeupOutbox()
     outbox.add(Wakeup(topics=MAIL, levels=(Level("mail", 0, 0.0),)))
     outbox.take()
     outbox.put_back()
@@ -78,7 +78,7 @@ def test_message_that_may_not_have_left_is_repeated_without_levels() -> None:
 
 
 def test_older_server_finds_the_topics_where_it_looks_for_them() -> None:
-    outbox = Outbox()
+    outbox = WakeupOutbox()
     outbox.add(Wakeup(topics=MAIL, levels=(Level("mail", 0, 0.0),)))
     (message,) = outbox.take()
 

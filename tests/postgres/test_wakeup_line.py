@@ -8,11 +8,11 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.secret import Seal
-from pulse_server.postgres.connector import Connector
-from pulse_server.postgres.wakeups import NOTIFY_SPACING, STRANGE_MESSAGES, PostgresWakeupLine
-from pulse_server.wakeups import Wakeup
+from pulse_server.base.ids import Seal
+from pulse_server.database.connector import Connector
+from pulse_server.jobs.rules import Claim
+from pulse_server.wakeups.line import NOTIFY_SPACING, STRANGE_MESSAGES, PostgresWakeupLine
+from pulse_server.wakeups.watchers import Wakeup
 from tests.eventually import PATIENCE_SECONDS, eventually
 from tests.postgres.sessions import Connection, cut_sessions
 
@@ -115,7 +115,7 @@ async def test_other_server_receives_every_ended_claim(
 async def test_claims_that_ended_while_the_line_was_down_are_announced_once_it_is_up(
     replicas: tuple[Replica, Replica], connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.postgres.wakeups.LISTEN_RETRY", 5 * NOTIFY_SPACING)
+    monkeypatch.setattr("pulse_server.wakeups.line.LISTEN_RETRY", 5 * NOTIFY_SPACING)
     here, there = replicas
     ended = []
     for number in range(20):  # the end of the session is noticed before, while or after a message is sent
@@ -132,7 +132,7 @@ async def test_line_that_comes_back_has_its_claims_looked_up(
     replicas: tuple[Replica, Replica], connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the others announced meanwhile is lost, and no message can name it."""
-    monkeypatch.setattr("pulse_server.postgres.wakeups.LISTEN_RETRY", NOTIFY_SPACING)
+    monkeypatch.setattr("pulse_server.wakeups.line.LISTEN_RETRY", NOTIFY_SPACING)
     _, there = replicas
     await cut_sessions(connection, "pulsed wakeups")
 
@@ -217,8 +217,8 @@ async def test_flood_closes_the_line_until_the_minute_is_over_and_is_logged_once
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("pulse_server.postgres.wakeups.LISTEN_RETRY", NOTIFY_SPACING)
-    monkeypatch.setattr("pulse_server.postgres.wakeups.STRANGE_MINUTE", timedelta(hours=1))
+    monkeypatch.setattr("pulse_server.wakeups.line.LISTEN_RETRY", NOTIFY_SPACING)
+    monkeypatch.setattr("pulse_server.wakeups.line.STRANGE_MINUTE", timedelta(hours=1))
     channel = (await seal_of(connection)).channel
     pids = [replica.line._pid for replica in replicas]
 
@@ -252,8 +252,8 @@ async def eventually_no_session(connection: Connection, pids: list[int]) -> None
 async def test_lines_move_to_the_new_channel_once_the_secret_is_replaced(
     connection: Connection, shared_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.postgres.wakeups.LISTEN_RETRY", NOTIFY_SPACING)
-    monkeypatch.setattr("pulse_server.postgres.wakeups.LISTEN_CHECK", NOTIFY_SPACING)
+    monkeypatch.setattr("pulse_server.wakeups.line.LISTEN_RETRY", NOTIFY_SPACING)
+    monkeypatch.setattr("pulse_server.wakeups.line.LISTEN_CHECK", NOTIFY_SPACING)
     before = await seal_of(connection)
     here, there = Replica(shared_dsn), Replica(shared_dsn)
     for replica in (here, there):
@@ -279,7 +279,7 @@ async def test_line_without_a_secret_says_how_to_put_it_back(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("pulse_server.postgres.wakeups.LISTEN_RETRY", NOTIFY_SPACING)
+    monkeypatch.setattr("pulse_server.wakeups.line.LISTEN_RETRY", NOTIFY_SPACING)
     await connection.execute("DELETE FROM pulse.cluster_secret")
     replica = Replica(shared_dsn)
     await eventually(lambda: "wakeups_down" in caplog.messages, "the line is down")
@@ -296,7 +296,7 @@ async def test_line_without_a_secret_says_how_to_put_it_back(
 async def test_line_that_was_cut_comes_back_and_looks_everywhere(
     replicas: tuple[Replica, Replica], connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.postgres.wakeups.LISTEN_RETRY", NOTIFY_SPACING)
+    monkeypatch.setattr("pulse_server.wakeups.line.LISTEN_RETRY", NOTIFY_SPACING)
     here, there = replicas
 
     for _ in range(5):  # the end of a session may be noticed before, while or after a message is sent

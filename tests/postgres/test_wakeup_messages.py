@@ -6,21 +6,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.progress import Progress
-from pulse_server.domain.status import JobStatus
-from pulse_server.domain.transitions import TRANSITION_ERROR_CHARACTERS, Transition
-from pulse_server.postgres.wakeup_messages import (
+from pulse_server.base.ids import new_id
+from pulse_server.jobs.rules import Claim, JobStatus, Progress
+from pulse_server.wakeups.line import (
     NOTIFY_BYTES,
     NOTIFY_ROUND,
     PROGRESS_WAITING,
     TRANSITIONS_RELAYED,
     TRANSITIONS_WAITING,
-    Outbox,
+    WakeupOutbox,
     read,
 )
-from pulse_server.wakeups import Wakeup
+from pulse_server.wakeups.watchers import TRANSITION_ERROR_CHARACTERS, Transition, Wakeup
 from tests.rows import each_row
 
 NOON = datetime(2030, 1, 1, 12, 0, 0, 250000, tzinfo=UTC)
@@ -34,7 +31,7 @@ def transitions(count: int, error: str = "") -> tuple[Transition, ...]:
 
 def delivered(*wakeups: Wakeup) -> list[Wakeup]:
     """Put them into the box, and read what comes out of it in no time, however busy the machine is."""
-    outbox = Outbox(clock=lambda: 0.0)
+    outbox = WakeupOutbox(clock=lambda: 0.0)
     for wakeup in wakeups:
         outbox.add(wakeup)
     messages = []
@@ -78,7 +75,7 @@ def test_transitions_past_the_bound_are_counted() -> None:
 
 
 def test_round_carries_no_more_than_its_share() -> None:
-    outbox = Outbox()
+    outbox = WakeupOutbox()
     outbox.add(Wakeup(transitions=transitions(TRANSITIONS_RELAYED + 1)))
 
     rounds = [[read(message) for message in outbox.take()] for _ in range(2)]
@@ -119,7 +116,7 @@ def test_every_ended_claim_is_named_in_as_many_messages_as_it_takes(count: int, 
 
 
 def test_round_carries_a_bounded_number_of_messages() -> None:
-    outbox = Outbox()
+    outbox = WakeupOutbox()
     outbox.add(Wakeup(ended=claims(10_000)))
 
     rounds = []
@@ -132,7 +129,7 @@ def test_round_carries_a_bounded_number_of_messages() -> None:
 
 
 def test_claims_of_a_round_that_was_not_sent_are_in_the_next() -> None:
-    outbox = Outbox()
+    outbox = WakeupOutbox()
     first, second = claims(300), claims(1)
     outbox.add(Wakeup(frozenset({"mail"}), ended=first))
 
@@ -147,7 +144,7 @@ def test_claims_of_a_round_that_was_not_sent_are_in_the_next() -> None:
 
 def test_claims_that_waited_for_a_lease_are_not_named_but_looked_up() -> None:
     now = 0.0
-    outbox = Outbox(timedelta(seconds=30), clock=lambda: now)
+    outbox = WakeupOutbox(timedelta(seconds=30), clock=lambda: now)
     outbox.add(Wakeup(ended=claims(1), lapsed=claims(1)))
     now = 29.0
     recent = claims(1)
@@ -160,7 +157,7 @@ def test_claims_that_waited_for_a_lease_are_not_named_but_looked_up() -> None:
 
 
 def test_claims_past_the_bound_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_server.postgres.wakeup_messages.ENDED_WAITING", 1000)
+    monkeypatch.setattr("pulse_server.wakeups.line.ENDED_WAITING", 1000)
 
     assert delivered(Wakeup(ended=claims(1001))) == [Wakeup(claims_unknown=True)]
 

@@ -10,15 +10,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pulse.topic_settings import Backoff, to_json
-from pulse_server.domain.error_groups import LEASE_EXPIRED, TIME_LIMIT_EXCEEDED
-from pulse_server.domain.jobs import Job, Outcome
-from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Schedule, Timetable, Work
-from pulse_server.domain.status import TERMINAL, JobStatus
-from pulse_server.domain.steps import StepKind
-from pulse_server.postgres.statements import statements
-from pulse_server.reads.horizon import HolderKind
-from pulse_server.reads.topics import TopicDepth
-from pulse_server.upkeep.retention import _STATUSES as KEPT
+from pulse_server.base.bounds import LEASE_EXPIRED, TIME_LIMIT_EXCEEDED
+from pulse_server.database.statements import statements
+from pulse_server.jobs.rules import TERMINAL, Job, JobStatus, Outcome, StepKind
+from pulse_server.schedules.rules import CatchUp, Cron, Every, Once, Schedule, Timetable, Work
+from pulse_server.views.statistics import TopicDepth
+from pulse_server.views.vitals import HolderKind
+from pulse_server.work.retention import _STATUSES as KEPT
 from tests.postgres.sessions import Connection
 from tests.postgres.sql_files import TRANSITIONS
 from tests.retry_delays import MOST_ATTEMPTS_SQUARED, retry_delay
@@ -103,13 +101,13 @@ async def test_jitter_draws_from_the_range_around_the_delay(connection: Connecti
 
 
 def test_holders_of_vacuum_have_the_kinds_of_the_domain() -> None:
-    found = re.findall(r"(?:THEN|ELSE|SELECT) ('[a-z ]+')", statements("vitals.sql")["oldest_holder"])
+    found = re.findall(r"(?:THEN|ELSE|SELECT) ('[a-z ]+')", statements("views/vitals.sql")["oldest_holder"])
 
     assert quoted(" ".join(found)) - {"active", "inactive"} == set(HolderKind)
 
 
 def test_depths_of_topics_are_counted_under_the_names_of_the_domain() -> None:
-    section = statements("overview.sql")["topic_depths"]
+    section = statements("views/statistics.sql")["topic_depths"]
     found = quoted(" ".join(re.findall(r"(?:job|ready|running)\.topic, '[a-z_]+'", section))) | {
         "dead_lettered",
         "canceled",
@@ -124,7 +122,7 @@ def test_retention_knows_every_status_that_a_job_can_end_in() -> None:
 
 
 def test_fragment_has_all_of_a_job_but_what_may_be_large() -> None:
-    found = re.findall(r"job\.(\w+)", statements("queries.sql")["list_jobs"])
+    found = re.findall(r"job\.(\w+)", statements("jobs/queries.sql")["list_jobs"])
 
     # `queued` and `locked_by` together are `ready`.
     assert {"ready" if name == "queued" else name for name in found} == {

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.workers import ConnectedWorker
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.dispatch import PostgresDispatchRepo
-from pulse_server.upkeep.retention import ExpiredJobs
+from pulse_server.base.ids import new_id
+from pulse_server.database.connections import Database
+from pulse_server.dispatch.rules import ConnectedWorker
+from pulse_server.dispatch.store import PostgresDispatchRepo
+from pulse_server.work.retention import ExpiredJobs
 from tests.postgres.glance import servers_on
 from tests.postgres.sessions import Connection
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import Claim
+from pulse_server.base.ids import new_id
+from pulse_server.jobs.rules import Claim
 from tests.postgres.workflow_stores import BOUNDS, StoredWorkflows, node
 
 

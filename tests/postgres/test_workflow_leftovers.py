@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.status import JobStatus
-from pulse_server.upkeep.retention import ExpiredJobs
+from pulse_server.base.ids import new_id
+from pulse_server.jobs.rules import JobStatus
+from pulse_server.work.retention import ExpiredJobs
 from tests.postgres.workflow_stores import StoredWorkflows, SubmittedWorkflow, node
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.workflows import NewNode, Node
+from pulse_server.workflows.rules import NewNode, Node
 from tests.postgres.workflow_stores import (
     StoredWorkflows,
     SubmittedWorkflow,

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.status import JobStatus
-from pulse_server.upkeep.retention import ExpiredJobs
+from pulse_server.jobs.rules import JobStatus
+from pulse_server.work.retention import ExpiredJobs
 from tests.postgres.sessions import Connection
 from tests.postgres.workflow_stores import StoredWorkflows, node
 

@@ -6,8 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.status import JobStatus
+from pulse_server.jobs.rules import Claim, JobStatus
 from tests.fakes.store import Store, failure, statuses
 from tests.postgres.sessions import Connection
 from tests.retry_delays import MOST_ATTEMPTS_SQUARED, retry_delay

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pulse_server.postgres.database import HOT_PLANS, READ_PLANS
-from pulse_server.postgres.statements import statements
+from pulse_server.database.connections import HOT_PLANS, READ_PLANS
+from pulse_server.database.statements import statements
 from tests.postgres.sessions import Connection
 from tests.postgres.sql_files import FILES
 

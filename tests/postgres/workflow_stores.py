@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import Claim, JobFilter
-from pulse_server.domain.status import JobStatus
-from pulse_server.domain.workflows import (
+from pulse_server.base.ids import new_id
+from pulse_server.database.connections import Database
+from pulse_server.jobs.rules import Claim, JobFilter, JobStatus
+from pulse_server.workflows.rules import (
     Addition,
     NewNode,
     Node,
@@ -19,8 +19,7 @@ from pulse_server.domain.workflows import (
     WorkflowBounds,
     in_order,
 )
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.workflows import PostgresWorkflowRepo
+from pulse_server.workflows.store import PostgresWorkflowRepo
 from tests.fakes.store import Store, a_job, failure
 from tests.model.jobs import ModelTime
 from tests.model.workflows import WorkflowModel

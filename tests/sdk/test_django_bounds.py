@@ -11,8 +11,8 @@ import pulse
 from pulse.django.clients import check_bounds
 from pulse.jobs.handles import JobHandle
 from pulse.jobs.submissions import make_submission
-from pulse_server.domain.errors import InvalidArgument
-from pulse_server.transport.grpc.convert_jobs import new_job
+from pulse_server.base.errors import InvalidArgument
+from pulse_server.jobs.messages import new_job
 from tests.rows import each_row
 
 ID_OF_A_FIRE = "0191d5c0-0000-5000-8000-000000000000"

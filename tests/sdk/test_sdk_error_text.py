@@ -12,7 +12,7 @@ import pulse
 from pulse import tuning
 from pulse.error_text import describe
 from pulse.outcomes import failure
-from pulse_server.domain.error_groups import error_group
+from pulse_server.base.bounds import error_group
 from tests.eventually import eventually
 from tests.rows import each_row
 from tests.sdk.conftest import Running

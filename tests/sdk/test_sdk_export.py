@@ -9,7 +9,7 @@ import pytest
 
 import pulse
 from faults.proxy import Proxy
-from pulse_server.reads import exports
+from pulse_server.views import records
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 
@@ -31,7 +31,7 @@ async def finished(server: ServerUnderTest, count: int) -> list[str]:
 async def test_export_continues_where_a_broken_connection_left_it(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exports, "LOOK_AT", 10)
+    monkeypatch.setattr(records, "LOOK_AT", 10)
     ids = await finished(server, 45)
     proxy = Proxy(server.address)
     await proxy.open()

@@ -11,7 +11,7 @@ import pulse
 from pulse import tuning
 from pulse.error_text import CLASS_LABEL, class_path_of, describe, traceback_of
 from pulse.outcomes import failure
-from pulse_server.domain.error_groups import error_group
+from pulse_server.base.bounds import error_group
 from tests.rows import each_row
 from tests.sdk.conftest import Running
 from tests.sdk.raising import raised

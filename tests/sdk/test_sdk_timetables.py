@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pulse
-from pulse_server.domain import timetables
-from pulse_server.domain.errors import InvalidArgument
+from pulse_server.base.errors import InvalidArgument
+from pulse_server.schedules import rules
 from tests.domain.test_cron_validation import ACCEPTED, REFUSED
 from tests.rows import each_row
 
@@ -40,7 +40,7 @@ def test_server_explains_a_bad_field_as_the_client_does(expression: str) -> None
     with pytest.raises(pulse.InvalidArgument) as here:
         pulse.Pulse().cron("reports", expression)
     with pytest.raises(InvalidArgument) as there:
-        timetables.check_timetable(timetables.cron(expression, "UTC"), NOW)
+        rules.check_timetable(rules.cron(expression, "UTC"), NOW)
     explained = [str(caught.value).partition("has a bad ")[2].upper() for caught in (here, there)]
     assert explained[0] == explained[1] != ""
 
@@ -52,14 +52,14 @@ def test_client_refuses_nothing_that_the_server_accepts(expression: str) -> None
         pulse.Pulse().cron("reports", expression)
     except pulse.InvalidArgument:
         with pytest.raises(InvalidArgument):
-            timetables.check_timetable(timetables.cron(expression, "UTC"), NOW)
+            rules.check_timetable(rules.cron(expression, "UTC"), NOW)
 
 
 @settings(max_examples=400, deadline=None)
 @given(EXPRESSIONS)
 def test_server_refuses_of_what_can_be_declared_only_days_that_never_come(expression: str) -> None:
     try:
-        timetables.check_timetable(timetables.cron(expression, "UTC"), NOW)
+        rules.check_timetable(rules.cron(expression, "UTC"), NOW)
     except InvalidArgument as refused:
         if "in the next 50 years" in str(refused):
             return

@@ -14,7 +14,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 import pulse
 from pulse import tuning
 from pulse.tracing import ADDED, add_context, without_context
-from pulse_server.domain import bounds
+from pulse_server.base import bounds
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed
 from tests.sdk.scripts import run_script

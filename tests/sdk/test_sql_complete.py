@@ -18,7 +18,7 @@ from pulse.handlers.context import NO_STATE, Context, context_for
 from pulse.handlers.step_calls import StepCalls
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.access.users import parse_users
-from pulse_server.domain.secret import completion_key
+from pulse_server.base.ids import completion_key
 from tests.eventually import eventually
 from tests.postgres_cluster import SECRET
 from tests.sdk.conftest import Running

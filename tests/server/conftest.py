@@ -23,7 +23,7 @@ def check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
             monkeypatch.setenv(name, value)
         if "@127.0.0.1:1/" in environment.get("DB_HOST", ""):
             # No server listens there.
-            monkeypatch.setattr("pulse_server.checks.database.CHECK_PATIENCE", timedelta(milliseconds=1))
+            monkeypatch.setattr("pulse_server.checks.CHECK_PATIENCE", timedelta(milliseconds=1))
         code = main(["check", *flags])
         printed = capsys.readouterr()
         assert printed.err == ""

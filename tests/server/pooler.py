@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pulse_server.embedded.child import Launcher, default_parent_watch
-from pulse_server.embedded.identity import choose_identity
+from pulse_server.embedded.processes import Launcher, choose_identity, default_parent_watch
 from tests.eventually import PATIENCE_SECONDS
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")

@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 
-from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.database.schema import apply_migrations
 from tests.eventually import PATIENCE_SECONDS
 from tests.postgres_cluster import FAST_SETTINGS
 from tests.server.outage_postgres import OutagePostgres

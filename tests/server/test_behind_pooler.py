@@ -12,15 +12,19 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from pulse_server import tuning
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import Claim
-from pulse_server.postgres.database import HOT_PLANS, Database
-from pulse_server.postgres.failures import translated
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.migrations import runner
-from pulse_server.postgres.migrations.runner import apply_migrations
-from pulse_server.postgres.migrations.schema import SchemaMismatch, migration_status, require_current_schema
+from pulse_server.base import tuning
+from pulse_server.base.errors import Unavailable
+from pulse_server.database import schema
+from pulse_server.database.connections import HOT_PLANS, Database
+from pulse_server.database.connector import translated
+from pulse_server.database.schema import (
+    SchemaMismatch,
+    apply_migrations,
+    migration_status,
+    require_current_schema,
+)
+from pulse_server.jobs.rules import Claim
+from pulse_server.jobs.store import PostgresJobRepo
 from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.fakes.time_machines import PostgresTimeMachine
 from tests.postgres.interface import complete, enqueue
@@ -186,7 +190,7 @@ async def test_schema_is_looked_at_but_not_changed_through_a_pooler(
         return True
 
     if PROGRAM is None:
-        monkeypatch.setattr(runner, "_is_pooled", is_pooled)
+        monkeypatch.setattr(schema, "_is_pooled", is_pooled)
     assert await apply_migrations(pooled_dsn) == []  # nothing to do needs no session
     await asyncio.gather(*[require_current_schema(pooled_dsn) for _ in range(AT_ONCE)])
     await plain.execute("DELETE FROM pulse.schema_migrations")

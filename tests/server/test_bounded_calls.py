@@ -6,15 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server import tuning
-from pulse_server.domain.errors import Unavailable
-from pulse_server.postgres.connector import Connector
-from pulse_server.postgres.database import Connections, Database
-from pulse_server.postgres.migrations.runner import _LOCK_KEY, apply_migrations
-from pulse_server.postgres.migrations.schema import migration_status, require_current_schema
-from pulse_server.postgres.reachability import wait_until_reachable
-from pulse_server.postgres.wakeups import PostgresWakeupLine
-from pulse_server.wakeups import Wakeup
+from pulse_server.base import tuning
+from pulse_server.base.errors import Unavailable
+from pulse_server.database.connections import Connections, Database
+from pulse_server.database.connector import Connector
+from pulse_server.database.rights import wait_until_reachable
+from pulse_server.database.schema import _LOCK_KEY, apply_migrations, migration_status, require_current_schema
+from pulse_server.wakeups.line import PostgresWakeupLine
+from pulse_server.wakeups.watchers import Wakeup
 from tests.eventually import PATIENCE_SECONDS
 from tests.server.outage_postgres import CAN_FREEZE, OutagePostgres
 
@@ -36,15 +35,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OutagePostgres]
 def dsn(server: OutagePostgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a database that has thawed by the end of the test."""
     bounds = (
-        "tuning.STATEMENT_TIMEOUT",
-        "postgres.connector.CONNECT_TIMEOUT",
-        "postgres.database.READ_TIMEOUT",
-        "postgres.database.READY_TIMEOUT",
-        "postgres.wakeups.LISTEN_CHECK",
-        "postgres.wakeups.LISTEN_RETRY",
+        "pulse_server.base.tuning.STATEMENT_TIMEOUT",
+        "pulse_server.database.connector.CONNECT_TIMEOUT",
+        "pulse_server.database.connections.READ_TIMEOUT",
+        "pulse_server.database.connections.READY_TIMEOUT",
+        "pulse_server.wakeups.line.LISTEN_CHECK",
+        "pulse_server.wakeups.line.LISTEN_RETRY",
     )
     for name in bounds:
-        monkeypatch.setattr(f"pulse_server.{name}", HALF_A_SECOND)
+        monkeypatch.setattr(name, HALF_A_SECOND)
     yield server.dsn
     server.thaw()
 

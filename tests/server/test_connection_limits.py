@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from pulse_server import tuning
-from pulse_server.domain.errors import Unavailable
-from pulse_server.postgres.database import Database
+from pulse_server.base import tuning
+from pulse_server.base.errors import Unavailable
+from pulse_server.database.connections import Database
 from tests.server.pulsed_process import pulsed, run_pulsed
 from tests.server.roles import role_in
 

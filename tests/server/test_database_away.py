@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.database.schema import apply_migrations
 from tests.server.outage_postgres import CAN_FREEZE, OutagePostgres
 from tests.server.pulsed_process import Pulsed, caller_of, pulsed
 from tests.transport.jobs_table import JobsTable

@@ -15,11 +15,10 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse_server.postgres.connector import Connector, Host, hosts_in
+from pulse_server.database.connector import Connector, Host, hosts_in
+from pulse_server.database.urls import BadConnectionString, read_database_url
 from pulse_server.settings import BadSettings
-from pulse_server.settings.connection_strings import BadConnectionString
-from pulse_server.settings.database_url import read_database_url
-from pulse_server.settings.parsing import parse_database_url
+from pulse_server.settings.options import parse_database_url
 from tests.rows import each_row
 from tests.server.pulsed_process import pulsed, run_pulsed
 

@@ -15,11 +15,10 @@ import uuid_utils
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from pulse_server.app import running_app
-from pulse_server.domain.errors import Unavailable
-from pulse_server.postgres.connector import Connector
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.failures import NoHostTakesWrites
-from pulse_server.postgres.reachability import wait_until_reachable
+from pulse_server.base.errors import Unavailable
+from pulse_server.database.connections import Database
+from pulse_server.database.connector import Connector, NoHostTakesWrites
+from pulse_server.database.rights import wait_until_reachable
 from tests.eventually import PATIENCE_SECONDS
 from tests.server.outage_postgres import CAN_FREEZE, OutagePostgres
 from tests.server.replicated_postgres import ReplicatedPostgres, ask, make_template
@@ -29,10 +28,10 @@ from tests.transport.streaming_worker import StreamingWorker
 pytestmark = pytest.mark.skipif(not CAN_FREEZE, reason="finds the server's processes in /proc")
 
 QUICK = {
-    "tuning.STATEMENT_TIMEOUT": timedelta(seconds=1),
-    "postgres.connector.HOST_TIMEOUT": timedelta(seconds=0.5),
-    "postgres.wakeups.LISTEN_RETRY": timedelta(seconds=0.1),
-    "postgres.wakeups.LISTEN_CHECK": timedelta(seconds=0.2),
+    "pulse_server.base.tuning.STATEMENT_TIMEOUT": timedelta(seconds=1),
+    "pulse_server.database.connector.HOST_TIMEOUT": timedelta(seconds=0.5),
+    "pulse_server.wakeups.line.LISTEN_RETRY": timedelta(seconds=0.1),
+    "pulse_server.wakeups.line.LISTEN_CHECK": timedelta(seconds=0.2),
 }
 LINES = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulsed wakeups'"
 WAITING = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
@@ -46,7 +45,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in QUICK.items():
-        monkeypatch.setattr(f"pulse_server.{name}", value)
+        monkeypatch.setattr(name, value)
 
 
 @pytest.fixture
@@ -119,7 +118,7 @@ async def test_only_the_host_that_takes_writes_is_used_whatever_the_order(
 ) -> None:
     # Both hosts answer, on a busy machine late.
     patience = timedelta(seconds=PATIENCE_SECONDS)
-    monkeypatch.setattr("pulse_server.postgres.connector.HOST_TIMEOUT", patience)
+    monkeypatch.setattr("pulse_server.database.connector.HOST_TIMEOUT", patience)
     place = await place_of(Connector(pair.first.dsn))
     for order in ((pair.first, pair.second), (pair.second, pair.first)):
         dsn = pair.dsn(*order)

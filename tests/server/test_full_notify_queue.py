@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import asyncpg
 import pytest
 
-from pulse_server.postgres.migrations.runner import apply_migrations
-from pulse_server.postgres.wakeups import NOTIFY_SPACING
-from pulse_server.wakeups import Wakeup
+from pulse_server.database.schema import apply_migrations
+from pulse_server.wakeups.line import NOTIFY_SPACING
+from pulse_server.wakeups.watchers import Wakeup
 from tests.eventually import eventually
 from tests.postgres.test_wakeup_line import Replica
 from tests.postgres_cluster import FAST_SETTINGS
@@ -50,7 +50,7 @@ async def test_line_is_down_while_the_queue_is_full_and_comes_back(
     database: OutagePostgres, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Postgres does not empty a full queue by itself once its slowest reader has gone."""
-    monkeypatch.setattr("pulse_server.postgres.wakeups.LISTEN_RETRY", NOTIFY_SPACING)
+    monkeypatch.setattr("pulse_server.wakeups.line.LISTEN_RETRY", NOTIFY_SPACING)
     caplog.set_level("INFO")
     replicas = here, there = Replica(database.dsn), Replica(database.dsn)
     for replica in replicas:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_server.checks.database import check_database
+from pulse_server.checks import check_database
 from pulse_server.main import main
 from tests.server.roles import execute, role_in
 from tests.transport.pulse_server_under_test import settings_of_test

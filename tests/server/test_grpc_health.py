@@ -7,7 +7,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base.errors import Unavailable
 from tests.server.observed_server import NOT_SERVING, SERVICE_UNKNOWN, SERVING, health_of, observed
 from tests.transport.pulse_server_under_test import (
     ServerUnderTest,

@@ -8,11 +8,14 @@ import asyncpg
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.checks.database import check_database
-from pulse_server.checks.findings import Level
-from pulse_server.loops import Loop
-from pulse_server.postgres.migrations.runner import apply_migrations
-from pulse_server.postgres.migrations.schema import known_migrations, migration_status, require_current_schema
+from pulse_server.base.loops import Loop
+from pulse_server.checks import Severity, check_database
+from pulse_server.database.schema import (
+    apply_migrations,
+    known_migrations,
+    migration_status,
+    require_current_schema,
+)
 from tests.postgres_cluster import Databases
 from tests.transport.pulse_server_under_test import server_under_test, settings_of_test
 
@@ -150,7 +153,7 @@ async def test_nothing_planted_runs_while_the_schema_is_made(empty_database_dsn:
 async def test_check_names_who_may_plant_and_what_was_planted(hostile_dsn: str) -> None:
     findings = await check_database(settings_of_test(), hostile_dsn, migrates=False)
     assert not await planted_has_run(hostile_dsn)
-    warned = " ".join(finding.sentence for finding in findings if finding.level is Level.WARN)
+    warned = " ".join(finding.sentence for finding in findings if finding.level is Severity.WARN)
     assert "REVOKE CREATE ON SCHEMA public FROM mallory;" in warned
     assert "The role mallory made functions or operators under the names of built-in ones" in warned
     assert f" and {len(PLANTED) + len(OPERATORS) - 3} more." in warned

@@ -12,14 +12,19 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.access.users import parse_users
-from pulse_server.domain.readiness import Check
-from pulse_server.supervisor.supervising import http_port
-from pulse_server.telemetry.exposition import Exposition
-from pulse_server.telemetry.metrics import Metrics
-from pulse_server.transport.addresses import PortInUse
-from pulse_server.transport.http.exchange import Answer, Request
-from pulse_server.transport.http.pages import GatheredPages, metrics_answer, readiness_answer
-from pulse_server.transport.http.server import HttpServer
+from pulse_server.base.exposition import Exposition
+from pulse_server.base.metrics import Metrics
+from pulse_server.doors.addresses import PortInUse
+from pulse_server.doors.http import (
+    Check,
+    GatheredPages,
+    HttpAnswer,
+    HttpServer,
+    Request,
+    metrics_answer,
+    readiness_answer,
+)
+from pulse_server.supervisor import http_port
 from tests.server.http_caller import Reply, get
 from tests.server.pulsed_process import caller_of, pulsed
 from tests.server.test_http_doors import basic, trusting
@@ -40,11 +45,11 @@ class Child:
     def pages(self) -> dict[str, Any]:
         return {"/readyz": self._ready, "/metrics": self._write}
 
-    async def _ready(self, _request: Request) -> Answer:
+    async def _ready(self, _request: Request) -> HttpAnswer:
         await self._hang()
         return readiness_answer(self._checks)
 
-    async def _write(self, _request: Request) -> Answer:
+    async def _write(self, _request: Request) -> HttpAnswer:
         await self._hang()
         return metrics_answer(Exposition(self._metrics).snapshot().render("", ""))
 
@@ -123,7 +128,7 @@ async def test_process_that_is_gone_is_left_out_and_named(tmp_path: Path) -> Non
 
 
 async def test_process_that_hangs_delays_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_server.transport.http.pages.HTTP_GATHER_TIMEOUT", 0.1 * SECOND)
+    monkeypatch.setattr("pulse_server.doors.http.HTTP_GATHER_TIMEOUT", 0.1 * SECOND)
     stuck = Child(4)
     stuck.is_stuck = True
     async with gathering(tmp_path, Child(3), stuck) as address:
@@ -136,7 +141,7 @@ async def test_process_that_hangs_delays_no_other(tmp_path: Path, monkeypatch: p
 async def test_process_that_sends_without_end_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.http.pages.HTTP_GATHER_BYTES", 1000)
+    monkeypatch.setattr("pulse_server.doors.http.HTTP_GATHER_BYTES", 1000)
     async with gathering(tmp_path, Child(3)) as address:
         assert samples(await get(address, "/metrics"), "pulse_process_up") == {"1": 0}
 
@@ -152,8 +157,8 @@ async def test_nonsense_from_a_process_is_no_answer(tmp_path: Path) -> None:
 
 
 async def test_reason_of_a_process_that_answers_no_document_is_its_status(tmp_path: Path) -> None:
-    async def fail(_request: Request) -> Answer:
-        return Answer.sentence(HTTPStatus.INTERNAL_SERVER_ERROR, "oh")
+    async def fail(_request: Request) -> HttpAnswer:
+        return HttpAnswer.sentence(HTTPStatus.INTERNAL_SERVER_ERROR, "oh")
 
     server = HttpServer({"/readyz": fail})
     await server.start(f"unix:{tmp_path / 'child-1.sock'}")

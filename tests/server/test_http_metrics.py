@@ -13,9 +13,9 @@ from google.protobuf.duration_pb2 import Duration
 from prometheus_client.parser import text_string_to_metric_families
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
-from pulse_server.telemetry.metrics import Metrics
-from pulse_server.upkeep.retention import RETENTION_INTERVAL
+from pulse_server.base import tuning
+from pulse_server.base.metrics import Metrics
+from pulse_server.work.retention import RETENTION_INTERVAL
 from tests.fakes.time_machines import lapse_all_leases
 from tests.server.http_caller import get
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pulse_server.transport.addresses import PortInUse
-from pulse_server.transport.http.exchange import Answer, Request
-from pulse_server.transport.http.server import HTTP_REQUEST_BYTES, HttpServer, Page
+from pulse_server.doors.addresses import PortInUse
+from pulse_server.doors.http import HTTP_REQUEST_BYTES, HttpAnswer, HttpServer, Page, Request
 from tests.eventually import PATIENCE_SECONDS
 from tests.rows import each_row
 from tests.server.http_caller import connect, get, reply, send
@@ -20,16 +19,16 @@ from tests.transport.pulse_server_under_test import SECOND
 LARGE = bytes(4 * 1024 * 1024)
 
 
-async def echo(request: Request) -> Answer:
-    return Answer.sentence(HTTPStatus.OK, f"{request.method} {request.path} from {request.peer}")
+async def echo(request: Request) -> HttpAnswer:
+    return HttpAnswer.sentence(HTTPStatus.OK, f"{request.method} {request.path} from {request.peer}")
 
 
-async def broken(_request: Request) -> Answer:
+async def broken(_request: Request) -> HttpAnswer:
     raise RuntimeError("the secret of the house")
 
 
-async def large(_request: Request) -> Answer:
-    return Answer(body=LARGE)
+async def large(_request: Request) -> HttpAnswer:
+    return HttpAnswer(body=LARGE)
 
 
 class Slow:
@@ -39,10 +38,10 @@ class Slow:
         self.callers = asyncio.Semaphore(0)
         self.answers = asyncio.Event()
 
-    async def page(self, _request: Request) -> Answer:
+    async def page(self, _request: Request) -> HttpAnswer:
         self.callers.release()
         await self.answers.wait()
-        return Answer()
+        return HttpAnswer()
 
 
 PAGES = {"/echo": echo, "/broken": broken, "/large": large}
@@ -141,7 +140,7 @@ async def test_headers_below_the_bound_are_taken(address: str) -> None:
 async def test_request_that_does_not_arrive_is_given_up(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.http.server.HTTP_REQUEST_TIMEOUT", 0.1 * SECOND)
+    monkeypatch.setattr("pulse_server.doors.http.HTTP_REQUEST_TIMEOUT", 0.1 * SECOND)
 
     assert reply(await send(address, b"GET /echo HTTP/1.1\r\n")).status == 408
 
@@ -158,7 +157,7 @@ async def test_caller_that_hangs_up_leaves_nothing_behind(address: str) -> None:
 async def test_caller_that_does_not_read_its_answer_is_cut(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.http.server.HTTP_ANSWER_TIMEOUT", 0.2 * SECOND)
+    monkeypatch.setattr("pulse_server.doors.http.HTTP_ANSWER_TIMEOUT", 0.2 * SECOND)
     _, writer = await connect(address)
     writer.transport.pause_reading()  # type: ignore[attr-defined]  # a socket's can
     writer.write(b"GET /large HTTP/1.1\r\n\r\n")
@@ -180,7 +179,7 @@ async def notice_the_end(writer: asyncio.StreamWriter) -> None:
 async def test_connections_past_the_bound_are_turned_away_and_the_next_is_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.http.server.HTTP_CONNECTIONS", 2)
+    monkeypatch.setattr("pulse_server.doors.http.HTTP_CONNECTIONS", 2)
     slow = Slow()
     async with running(slow=slow.page) as address:
         waiting = [asyncio.create_task(get(address, "/slow")) for _ in range(2)]
@@ -203,7 +202,7 @@ async def test_connections_past_the_bound_are_turned_away_and_the_next_is_served
 async def test_silent_caller_gives_way_to_the_next(
     address: str, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.http.server.HTTP_CONNECTIONS", 2)
+    monkeypatch.setattr("pulse_server.doors.http.HTTP_CONNECTIONS", 2)
     idle = []
     for _ in range(20):
         idle.append(await connect(address))
@@ -287,7 +286,7 @@ async def test_everywhere_means_both_families() -> None:
 async def test_stopping_does_not_wait_for_a_silent_caller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.http.server.HTTP_REQUEST_TIMEOUT", 600 * SECOND)
+    monkeypatch.setattr("pulse_server.doors.http.HTTP_REQUEST_TIMEOUT", 600 * SECOND)
     server = HttpServer(PAGES)
     address = await server.start("127.0.0.1:0")
     reader, writer = await connect(address)

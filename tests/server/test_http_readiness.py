@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.app import App
-from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.database.schema import apply_migrations
 from tests.server.http_caller import get
 from tests.server.observed_server import (
     NOT_SERVING,
@@ -87,7 +87,7 @@ async def test_server_without_its_database_is_alive_and_not_ready_and_counts_on(
 async def test_frozen_database_is_noticed_within_a_bound(
     database: OutagePostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.postgres.database.READY_TIMEOUT", 0.3 * SECOND)
+    monkeypatch.setattr("pulse_server.database.connections.READY_TIMEOUT", 0.3 * SECOND)
     async with observed(database.dsn) as server:
         database.freeze()
         try:

@@ -13,8 +13,8 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse_server.checks import checking
-from pulse_server.checks.listing import shown_url
+from pulse_server import checks
+from pulse_server.checks import shown_url
 from pulse_server.settings import OPTIONS, Settings
 from tests.rows import each_row
 from tests.server.conftest import CANARY, Check
@@ -69,7 +69,7 @@ def test_check_that_raises_is_reported_without_a_traceback(
     def broken(_: Settings) -> Iterator[None]:
         raise ZeroDivisionError(CANARY)
 
-    monkeypatch.setattr(checking, "check_tls", broken)
+    monkeypatch.setattr(checks, "check_tls", broken)
     code, output = check(DB_HOST="postgres://u@127.0.0.1:1/d")
     assert code == 1
     assert "FAIL tls This could not be checked (ZeroDivisionError)" in output

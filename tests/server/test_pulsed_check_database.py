@@ -9,9 +9,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from pulse_server.checks import database as database_checks
-from pulse_server.embedded import binaries
-from pulse_server.postgres.database import Database
+from pulse_server import checks as database_checks
+from pulse_server.database.connections import Database
+from pulse_server.embedded import directory as embedded_directory
 from pulse_server.settings import Settings
 from tests.postgres_cluster import Databases
 from tests.server.conftest import CANARY, Check
@@ -165,7 +165,7 @@ def test_embedded_database_without_programs_or_place_fails(
     code, output = check(PULSE_DATA_DIR=str(tmp_path / "file" / "data"))
     assert code == 1
     assert "is not a directory" in output
-    monkeypatch.setattr(binaries, "candidate_directories", lambda: iter(()))
+    monkeypatch.setattr(embedded_directory, "candidate_directories", lambda: iter(()))
     code, output = check(PULSE_DATA_DIR=str(tmp_path / "data"))
     assert code == 1
     assert "FAIL database No Postgres binaries were found" in output

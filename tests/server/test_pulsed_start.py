@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.postgres.reachability import STARTUP_PATIENCE, STARTUP_PAUSE, STARTUP_TRY
+from pulse_server.database.rights import STARTUP_PATIENCE, STARTUP_PAUSE, STARTUP_TRY
 from tests.server.pulsed_process import caller_of, pulsed, run_pulsed
 
 

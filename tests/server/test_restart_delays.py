@@ -1,6 +1,6 @@
 """How long a supervisor waits before it starts a process again."""
 
-from pulse_server.supervisor.supervising import RESTART_FIRST_SECONDS, RESTART_LONGEST_SECONDS, restarts
+from pulse_server.supervisor import RESTART_FIRST_SECONDS, RESTART_LONGEST_SECONDS, restarts
 
 
 def test_process_that_dies_again_and_again_is_started_less_and_less_often() -> None:

@@ -8,9 +8,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.postgres.migrations.runner import apply_migrations
-from pulse_server.postgres.migrations.schema import Migration, known_migrations
-from pulse_server.postgres.privileges import RightsMissing
+from pulse_server.database.rights import RightsMissing
+from pulse_server.database.schema import Migration, apply_migrations, known_migrations
 from tests.server.pulsed_process import caller_of, pulsed, run_pulsed
 from tests.server.roles import execute, role_in
 

@@ -9,15 +9,14 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.postgres import connector
-from pulse_server.postgres.connector import Connector, own_transaction
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.migrations.runner import apply_migrations
-from pulse_server.postgres.migrations.schema import Migration, known_migrations
-from pulse_server.postgres.reachability import wait_until_reachable
-from pulse_server.postgres.wakeups import PostgresWakeupLine
-from pulse_server.wakeups import Wakeup
+from pulse_server.base.errors import Unavailable
+from pulse_server.database import connector
+from pulse_server.database.connections import Database
+from pulse_server.database.connector import Connector, own_transaction
+from pulse_server.database.rights import wait_until_reachable
+from pulse_server.database.schema import Migration, apply_migrations, known_migrations
+from pulse_server.wakeups.line import PostgresWakeupLine
+from pulse_server.wakeups.watchers import Wakeup
 from tests.eventually import eventually
 from tests.server.pulsed_process import run_pulsed
 from tests.server.roles import role_in

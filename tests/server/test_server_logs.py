@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.logs import JsonFormatter
+from pulse_server.main import JsonFormatter
 from tests.rows import each_row
 from tests.server.pulsed_process import caller_of, pulsed, run_pulsed
 

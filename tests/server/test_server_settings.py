@@ -7,7 +7,7 @@ import pytest
 
 from pulse.topic_settings import Backoff
 from pulse_server.access.users import Role, User
-from pulse_server.domain.steps import StepBounds
+from pulse_server.base.bounds import StepBounds
 from pulse_server.main import main
 from pulse_server.settings import (
     OPTIONS,
@@ -18,7 +18,7 @@ from pulse_server.settings import (
     parse_duration,
     read_settings,
 )
-from pulse_server.settings.parsing import parse_backoff
+from pulse_server.settings.options import parse_backoff
 from tests.rows import each_row
 from tests.server.settings_problems import URL, problems_of
 

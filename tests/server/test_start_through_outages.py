@@ -10,10 +10,10 @@ import pytest
 
 from faults.proxy import Proxy, database_proxy
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.errors import Unavailable
-from pulse_server.postgres.failures import translated
-from pulse_server.postgres.migrations.runner import apply_migrations
-from pulse_server.postgres.reachability import through_outages
+from pulse_server.base.errors import Unavailable
+from pulse_server.database.connector import translated
+from pulse_server.database.rights import through_outages
+from pulse_server.database.schema import apply_migrations
 from tests.eventually import PATIENCE_SECONDS
 from tests.postgres_cluster import FAST_SETTINGS
 from tests.rows import each_row

@@ -11,9 +11,8 @@ import asyncpg
 import pytest
 
 from pulse_server.app import running_app
-from pulse_server.postgres.database import Database
-from pulse_server.reads.horizon import Holder, HolderKind
-from pulse_server.reads.vitals import VitalsQueries
+from pulse_server.database.connections import Database
+from pulse_server.views.vitals import Holder, HolderKind, VitalsQueries
 from tests.eventually import PATIENCE_SECONDS
 from tests.server.outage_postgres import OutagePostgres
 from tests.server.replicated_postgres import ReplicatedPostgres, ask, make_template
@@ -35,8 +34,8 @@ async def logged(caplog: pytest.LogCaptureFixture, event: str, pid: int) -> dict
 async def test_server_names_the_session_and_logs_its_end(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("pulse_server.observation.HORIZON_INTERVAL", timedelta(milliseconds=10))
-    monkeypatch.setattr("pulse_server.observation.HELD_BACK_PATIENCE", timedelta(0))
+    monkeypatch.setattr("pulse_server.app.HORIZON_INTERVAL", timedelta(milliseconds=10))
+    monkeypatch.setattr("pulse_server.app.HELD_BACK_PATIENCE", timedelta(0))
     caplog.set_level("INFO")
     console = await asyncpg.connect(database_dsn, server_settings={"application_name": "console"})
     try:

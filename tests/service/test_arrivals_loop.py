@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
+from pulse_server.base.errors import Unavailable
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.arrivals import Arrival
-from pulse_server.domain.errors import Unavailable
-from pulse_server.upkeep.arrivals import ARRIVALS_BATCH, Arrivals
+from pulse_server.jobs.reports import Arrival
+from pulse_server.work.submissions import ARRIVALS_BATCH, Arrivals
 
 ARRIVAL = Arrival("mail", 1, ["a"])
 
@@ -72,8 +72,8 @@ async def test_looks_that_are_asked_for_at_once_are_spread(monkeypatch: pytest.M
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr("pulse_server.upkeep.arrivals.asyncio.sleep", sleep)
-    monkeypatch.setattr("pulse_server.upkeep.arrivals.lease_clock", lambda: 5.0)
+    monkeypatch.setattr("pulse_server.work.submissions.asyncio.sleep", sleep)
+    monkeypatch.setattr("pulse_server.work.submissions.lease_clock", lambda: 5.0)
     arrivals = arrivals_of(FakeRepo(), RecordingPublisher())
 
     await arrivals.tick()

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from pulse_server.domain.jobs import JobFilter, PageKey
-from pulse_server.domain.status import LIVE, JobStatus
-from pulse_server.service import jobs as service
-from pulse_server.service import selections as bulk
-from pulse_server.service.jobs import Jobs
-from pulse_server.service.selections import Selections
+from pulse_server.base.ids import PageKey
+from pulse_server.jobs.rules import LIVE, JobFilter, JobStatus
+from pulse_server.work import jobs as bulk
+from pulse_server.work import jobs as service
+from pulse_server.work.jobs import Jobs, Selections
 from tests.fakes.replica import StoredReplica
 from tests.fakes.store import a_job
 from tests.rows import each_row

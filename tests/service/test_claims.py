@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from pulse_server.dispatch.claims import Claims
-from pulse_server.domain.status import JobStatus
+from pulse_server.jobs.rules import JobStatus
 from tests.eventually import eventually
 from tests.fakes.replica import StoredReplica
 from tests.fakes.store import a_job, room

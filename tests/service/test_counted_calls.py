@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pulse_server.domain.actions import Action
-from pulse_server.service.counted_calls import MOST_ENTRIES, CountedCalls
+from pulse_server.database.audit import MOST_ENTRIES, Action, CountedCalls
 
 
 class Written:

@@ -6,10 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pulse_server.domain.dispatch import Pause
-from pulse_server.domain.limits import Limits
-from pulse_server.domain.workers import ConnectedWorker, WorkerFacts
-from pulse_server.reads.findings import (
+from pulse_server.dispatch.rules import ConnectedWorker, Pause, WorkerFacts
+from pulse_server.topics.rules import Limits
+from pulse_server.views.attention import (
     ENOUGH_ATTEMPTS,
     FLOOD_JOBS,
     OLD_READY,
@@ -26,9 +25,9 @@ from pulse_server.reads.findings import (
     about_workers,
     ordered,
 )
-from pulse_server.reads.run_times import LongRuns
-from pulse_server.reads.topics import Rates, TopicDepth, TopicRates
-from pulse_server.reads.workers import HeldJob, Holding, WorkerReport
+from pulse_server.views.servers import HeldJob, Holding, WorkerReport
+from pulse_server.views.statistics import Rates, TopicDepth, TopicRates
+from pulse_server.views.vitals import LongRuns
 from tests.rows import each_row
 
 NOW = datetime(2024, 5, 6, 9, 0, tzinfo=UTC)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.service.group_commit import GroupCommit
+from pulse_server.base.errors import Unavailable
+from pulse_server.base.sharing import GroupCommit
 from tests.left_over import left_over
 
 POISON = "poison"

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from pulse_server.dispatch.claim_slots import ClaimSlot
-from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import NewJob, Submitted
-from pulse_server.domain.status import JobStatus
-from pulse_server.service.submissions import Submissions
+from pulse_server.base.errors import Unavailable
+from pulse_server.dispatch.hub import ClaimSlot
+from pulse_server.dispatch.workers import Session
+from pulse_server.jobs.new_jobs import NewJob, Submitted
+from pulse_server.jobs.rules import JobStatus
+from pulse_server.work.submissions import Submissions
 from tests.dispatch.hub_under_test import a_session
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.dispatch import limit_topic

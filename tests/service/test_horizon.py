@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.observation import HORIZON_INTERVAL
-from pulse_server.reads.horizon import Holder, HolderKind, Horizon
-from pulse_server.telemetry.metrics import Metrics
+from pulse_server.app import HORIZON_INTERVAL
+from pulse_server.base.errors import Unavailable
+from pulse_server.base.metrics import Metrics
+from pulse_server.views.vitals import Holder, HolderKind, Horizon
 from tests.fakes.clock import Seconds
 
 PATIENCE = timedelta(minutes=5)

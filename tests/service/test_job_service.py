@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_server.domain.errors import JobNotFound
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import JobFilter
-from pulse_server.domain.status import JobStatus
-from pulse_server.service.jobs import Jobs
+from pulse_server.base.errors import JobNotFound
+from pulse_server.base.ids import new_id
+from pulse_server.jobs.rules import JobFilter, JobStatus
+from pulse_server.work.jobs import Jobs
 from tests.fakes.replica import StoredReplica
 from tests.fakes.store import a_job
 

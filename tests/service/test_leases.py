@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.leases import BeatAnswer, ExtendedLeases
-from pulse_server.service.leases import Leases
+from pulse_server.base.errors import Unavailable
+from pulse_server.jobs.reports import BeatAnswer, ExtendedLeases
+from pulse_server.jobs.rules import Claim
+from pulse_server.work.attempts import Leases
 from tests.fakes.replica import StoredReplica
 from tests.fakes.store import a_job
 from tests.fakes.topic_settings import no_rules
@@ -60,7 +60,7 @@ async def test_heartbeat_without_claims_makes_no_query(replica: StoredReplica, l
 async def test_large_beat_goes_out_in_batches(
     replica: StoredReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.service.leases.HEARTBEAT_BATCH", 2)
+    monkeypatch.setattr("pulse_server.work.attempts.HEARTBEAT_BATCH", 2)
     await replica.store.submit(*[a_job() for _ in range(5)])
     held = await replica.store.claim(count=5)
     await replica.repo.cancel_jobs([held[4].job_id], "")
@@ -116,7 +116,7 @@ async def test_confirmation_that_is_committed_too_late_costs_no_attempt(
         return answer
 
     monkeypatch.setattr(replica.repo, "extend_leases", slow_commit)
-    monkeypatch.setattr("pulse_server.service.leases.lease_clock", lambda: now)
+    monkeypatch.setattr("pulse_server.work.attempts.lease_clock", lambda: now)
 
     answer = await a_lease_service(replica).extend([held], start_within=TTL)
 

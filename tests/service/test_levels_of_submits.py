@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Collection, Iterable
 
 import pytest
 
-from pulse_server.domain.jobs import Level
-from pulse_server.service.jobs import Jobs
-from pulse_server.service.submissions import Submissions
+from pulse_server.jobs.rules import Level
+from pulse_server.work.jobs import Jobs
+from pulse_server.work.submissions import Submissions
 from tests.fakes.dispatch import RecordingRoster
 from tests.fakes.replica import StoredReplica, stored_replica
 from tests.fakes.store import a_job

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pulse.topic_settings import Rate
-from pulse_server.domain.limits import Limits, Repaired
-from pulse_server.service.limit_sweep import FORGETTING_ROUNDS, FORGOTTEN_LANES, LimitSweep
-from pulse_server.telemetry.metrics import MOST_TOPICS
+from pulse_server.base.metrics import MOST_TOPICS
+from pulse_server.topics.rules import Limits, Repaired
+from pulse_server.topics.service import FORGETTING_ROUNDS, FORGOTTEN_LANES, LimitSweep
 from tests.fakes.dispatch import limit_topic, unlimit_topic
 from tests.fakes.replica import Replica
 

@@ -9,8 +9,8 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.loops import Loop
+from pulse_server.base.errors import Unavailable
+from pulse_server.base.loops import Loop
 from tests.eventually import PATIENCE_SECONDS
 from tests.rows import each_row
 
@@ -78,7 +78,7 @@ async def test_blip_does_not_end_the_loop(blip: Exception) -> None:
 
 
 async def test_outage_is_logged_when_it_begins_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "pulse_server.loops")
+    caplog.set_level(logging.INFO, "pulse_server.base.loops")
     away = Unavailable("The database did not answer.")
 
     await run_until(Action(None, away, away, away, None, None), 7)

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from pulse_server.dispatch.backlog import Backlog
-from pulse_server.dispatch.claim_slots import ClaimSlot
-from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.jobs import Claim, ClaimedJob
-from pulse_server.domain.slots import Slots
-from pulse_server.service.submissions import Submissions
+from pulse_server.dispatch.hub import ClaimSlot
+from pulse_server.dispatch.workers import Backlog, Session
+from pulse_server.jobs.reports import Slots
+from pulse_server.jobs.rules import Claim, ClaimedJob
+from pulse_server.work.submissions import Submissions
 from tests.dispatch.hub_under_test import a_hub, a_session
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.replica import StoredReplica

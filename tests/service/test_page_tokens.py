@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.jobs import PageKey
-from pulse_server.service.paging import decode_token, encode_token
+from pulse_server.base.errors import InvalidArgument
+from pulse_server.base.ids import PageKey, decode_token, encode_token
 from tests.rows import each_row
 
 ID = "0190f3a2-7b1c-7def-8123-456789abcdef"

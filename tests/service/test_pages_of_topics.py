@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pulse_server.reads.topics import (
+from pulse_server.views.statistics import (
     DEFAULT_TOPICS_PAGE,
     TopicDepth,
     TopicRates,

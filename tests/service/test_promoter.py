@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.promotions import Promotion
-from pulse_server.service.promoter import PROMOTE_SHORTEST_SLEEP, Promoter
+from pulse_server.base.errors import Unavailable
+from pulse_server.jobs.reports import Promotion
+from pulse_server.work.submissions import PROMOTE_SHORTEST_SLEEP, Promoter
 from tests.fakes.replica import Replica, StoredReplica
 from tests.fakes.store import a_job
 from tests.rows import each_row
@@ -67,7 +67,7 @@ async def test_nothing_due_wakes_no_dispatcher(replica: StoredReplica) -> None:
 async def test_full_batches_are_followed_at_once(
     replica: StoredReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.service.promoter.PROMOTE_BATCH", 2)
+    monkeypatch.setattr("pulse_server.work.submissions.PROMOTE_BATCH", 2)
     ids = await replica.store.submit(*[a_job(delay=timedelta(hours=1)) for _ in range(5)])
     await replica.store.time.make_due(*ids)
 
@@ -80,7 +80,7 @@ async def test_full_batches_are_followed_at_once(
 async def test_no_topic_waits_for_all_that_another_has_due(
     replica: StoredReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.service.promoter.PROMOTE_BATCH", 2)
+    monkeypatch.setattr("pulse_server.work.submissions.PROMOTE_BATCH", 2)
     flood = [a_job("flood", delay=timedelta(hours=1)) for _ in range(20)]
     others = [a_job(topic, delay=timedelta(hours=1)) for topic in ("email", "sms")]
     ids = await replica.store.submit(*flood, *others)

@@ -6,13 +6,12 @@ import logging
 
 import pytest
 
-from pulse_server.domain.error_groups import error_group
-from pulse_server.domain.errors import InvalidTransition, JobNotFound, Unavailable
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.reports import ResultReport
-from pulse_server.domain.status import JobStatus
-from pulse_server.service.reports import Reports
+from pulse_server.base.bounds import error_group
+from pulse_server.base.errors import InvalidTransition, JobNotFound, Unavailable
+from pulse_server.base.ids import new_id
+from pulse_server.jobs.reports import ResultReport
+from pulse_server.jobs.rules import Claim, JobStatus
+from pulse_server.work.attempts import Reports
 from tests.fakes.replica import StoredReplica
 from tests.fakes.store import a_job, failure, success
 
@@ -190,7 +189,7 @@ async def test_outage_is_raised(replica: StoredReplica) -> None:
 async def test_large_report_goes_out_in_batches_and_is_answered_in_order(
     replica: StoredReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.service.reports.REPORT_BATCH", 2)
+    monkeypatch.setattr("pulse_server.work.attempts.REPORT_BATCH", 2)
     await replica.store.submit(*[a_job() for _ in range(5)])
     claims = await replica.store.claim(count=5)
     await replica.repo.cancel_jobs([claims[3].job_id], "")

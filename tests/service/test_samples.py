@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 
-from pulse_server.service.samples import TOPICS_SAMPLE_AGE, Sample, Samples
+from pulse_server.base.sharing import TOPICS_SAMPLE_AGE, Sample, Samples
 from tests.fakes.clock import Seconds
 
 

@@ -6,11 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.jobs import JobFilter
-from pulse_server.domain.status import LIVE, TERMINAL, JobStatus
-from pulse_server.service.jobs import Jobs
-from pulse_server.service.selections import Batch, Selections
+from pulse_server.base.errors import InvalidArgument
+from pulse_server.jobs.rules import LIVE, TERMINAL, JobFilter, JobStatus
+from pulse_server.work.jobs import Batch, Jobs, Selections
 from tests.fakes.replica import StoredReplica
 from tests.fakes.store import a_job
 
@@ -143,7 +141,7 @@ async def test_count_of_completed_jobs_reads_a_bounded_number_of_jobs_of_any_top
     wanted = JobFilter(frozenset({"rare"}), frozenset({JobStatus.COMPLETED}))
 
     assert (await selections.count(wanted))[::2] == (2, False)
-    monkeypatch.setattr("pulse_server.service.selections.SEARCHED_JOBS", 3)
+    monkeypatch.setattr("pulse_server.work.jobs.SEARCHED_JOBS", 3)
     assert (await selections.count(wanted))[::2] == (1, True)
 
 

@@ -6,15 +6,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import PageKey
-from pulse_server.postgres.lease_checks import Restoration
-from pulse_server.upkeep import lease_keeping
-from pulse_server.upkeep.lease_keeping import LeaseSweep, Settler
+from pulse_server.base.errors import Unavailable
+from pulse_server.base.ids import PageKey
+from pulse_server.jobs.leases import Restoration
+from pulse_server.work import attempts
+from pulse_server.work.attempts import LeaseSweep, Settler
 
-BACK = lease_keeping.SETTLE_MARGIN + timedelta(seconds=1)
-FULL = lease_keeping.SETTLE_BATCH
-PAGE = lease_keeping.SWEEP_BATCH
+BACK = attempts.SETTLE_MARGIN + timedelta(seconds=1)
+FULL = attempts.SETTLE_BATCH
+PAGE = attempts.SWEEP_BATCH
 
 
 class FakeLeaseChecks:
@@ -92,7 +92,7 @@ async def test_settler_looks_back_to_its_last_success(repo: FakeLeaseChecks, set
 
     await settler.tick()
 
-    assert repo.looks == [None, timedelta(seconds=10) + lease_keeping.SETTLE_MARGIN]
+    assert repo.looks == [None, timedelta(seconds=10) + attempts.SETTLE_MARGIN]
 
 
 async def test_sweep_walks_page_after_page_and_starts_over(
@@ -107,5 +107,5 @@ async def test_sweep_walks_page_after_page_and_starts_over(
 
     assert repo.walked == [None, reached, None]
     assert pauses[0].total_seconds() == pytest.approx(0.09)
-    assert pauses[1:] == [lease_keeping.SWEEP_INTERVAL] * 2
+    assert pauses[1:] == [attempts.SWEEP_INTERVAL] * 2
     assert [record.message for record in caplog.records] == ["lease_checks_restored"]

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulse_server.domain.errors import ResourceExhausted, Unavailable
-from pulse_server.reads import space
-from pulse_server.reads.space import Space
-from pulse_server.telemetry.metrics import Metrics
+from pulse_server.base.errors import ResourceExhausted, Unavailable
+from pulse_server.base.metrics import Metrics
+from pulse_server.views import vitals
+from pulse_server.views.vitals import Space
 
 
 class Disk:
@@ -31,7 +31,7 @@ class Disk:
 
 @pytest.fixture
 def disk(caplog: pytest.LogCaptureFixture) -> Disk:
-    caplog.set_level(logging.INFO, "pulse_server.reads.space")
+    caplog.set_level(logging.INFO, "pulse_server.views.vitals")
     return Disk()
 
 
@@ -63,7 +63,7 @@ async def test_refused_statements_count_where_temporary_files_are_on_another_dis
 async def test_reminder_is_logged_while_it_lasts(
     disk: Disk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(space, "REMINDER", timedelta(0))
+    monkeypatch.setattr(vitals, "REMINDER", timedelta(0))
     disk.error = ResourceExhausted("The database has no room left.")
     for _ in range(2):
         await disk.space.tick()

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
+from pulse_server.base.errors import Unavailable
 from pulse_server.dispatch.claims import Claims, SparedWorkers
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.leases import BeatAnswer, ExtendedLeases
-from pulse_server.service.leases import Leases
+from pulse_server.jobs.reports import BeatAnswer, ExtendedLeases
+from pulse_server.jobs.rules import Claim
+from pulse_server.work.attempts import Leases
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.replica import StoredReplica
 from tests.fakes.store import a_job
@@ -100,7 +100,7 @@ async def test_worker_is_spared_while_its_beats_are_under_way_for_long(
     replica: StoredReplica, leases: Leases, spared: SparedWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the time that such a statement fails, another server may have reaped the job."""
-    monkeypatch.setattr("pulse_server.service.leases.BEAT_SLOW", timedelta(0))
+    monkeypatch.setattr("pulse_server.work.attempts.BEAT_SLOW", timedelta(0))
     (held,) = await held_by(replica, "A")
     arrived, go = asyncio.Event(), asyncio.Event()
     extend = replica.repo.extend_leases

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
-from pulse_server.domain.jobs import NewJob, Submitted
-from pulse_server.service.submissions import Submissions
+from pulse_server.base.errors import AlreadyExists, PulseError, Unavailable
+from pulse_server.jobs.new_jobs import NewJob, Submitted
+from pulse_server.work.submissions import Submissions
 from tests.fakes.replica import RecordedJobRepo, StoredReplica
 from tests.fakes.store import a_job
 
@@ -104,7 +104,7 @@ async def test_outage_is_raised_and_wakes_no_dispatcher(replica: StoredReplica) 
 async def test_large_request_goes_out_in_batches_and_is_answered_in_order(
     replica: StoredReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.service.submissions.SUBMIT_BATCH", 10)
+    monkeypatch.setattr("pulse_server.work.submissions.SUBMIT_BATCH", 10)
     slow = SlowInsert(replica.repo)
     slow.may_insert.set()
     jobs = [a_job() for _ in range(25)]

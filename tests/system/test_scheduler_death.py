@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from pulse_server.domain.schedules import fire_id
+from pulse_server.schedules.rules import fire_id
 from tests.eventually import eventually
 from tests.system.stage import Stage
 from tests.transport.jobs_table import JobsTable

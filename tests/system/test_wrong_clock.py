@@ -7,7 +7,7 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1 import pulse_pb2_grpc as pb_grpc
-from pulse_server.domain.ids import first_id_at
+from pulse_server.base.ids import first_id_at
 from tests.system.stage import Stage
 from tests.transport.jobs_table import JobsTable
 

@@ -15,9 +15,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
-from pulse_server.telemetry.exposition import Exposition, Text
-from pulse_server.telemetry.instruments import SECONDS
-from pulse_server.telemetry.metrics import MOST_TOPICS, MOST_UNWORKED_TOPICS, OTHER_TOPICS, Metrics
+from pulse_server.base.exposition import Exposition, Text
+from pulse_server.base.metrics import MOST_TOPICS, MOST_UNWORKED_TOPICS, OTHER_TOPICS, SECONDS, Metrics
 from tests.rows import each_row
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0,text/plain;version=0.0.4;q=0.5"

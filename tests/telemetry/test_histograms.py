@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulse_server.domain.latencies import BOUNDS
-from pulse_server.telemetry.instruments import Histogram
+from pulse_server.base.metrics import BOUNDS, Histogram
 
 VALUES = st.one_of(st.floats(0, 1e6), st.sampled_from(BOUNDS))
 

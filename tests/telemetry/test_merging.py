@@ -3,9 +3,8 @@
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
-from pulse_server.telemetry.exposition import Exposition
-from pulse_server.telemetry.merging import merged
-from pulse_server.telemetry.metrics import Metrics
+from pulse_server.base.exposition import Exposition, merged
+from pulse_server.base.metrics import Metrics
 
 OPENMETRICS = "application/openmetrics-text"
 

@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-from pulse_server.telemetry.instruments import Counter, Instrument
-from pulse_server.telemetry.metrics import MOST_TOPICS, OTHER_TOPICS, Metrics
+from pulse_server.base.metrics import MOST_TOPICS, OTHER_TOPICS, Counter, Instrument, Metrics
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `(pulse_\w+)` \| (\w+) \| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.service.readiness import Readiness
+from pulse_server.base.errors import Unavailable
+from pulse_server.doors.http import Readiness
 from tests.fakes.clock import Seconds
 from tests.fakes.replica import Replica
 
@@ -26,7 +26,7 @@ class Probed:
         self.readiness = Readiness(
             self._ping,
             self._check_schema,
-            self.gate,
+            lambda: self.gate.is_primed,
             changed=self.verdicts.append,
             interval=2 * SECOND,
             schema_interval=30 * SECOND,

@@ -5,11 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server import tuning
-from pulse_server.domain.errors import Unavailable
-from pulse_server.reads.run_times import LongRuns
-from pulse_server.reads.vitals import DatabaseVitals, TopicVitals, Vitals
-from pulse_server.telemetry.metrics import OTHER_TOPICS, Metrics
+from pulse_server.base import tuning
+from pulse_server.base.errors import Unavailable
+from pulse_server.base.metrics import OTHER_TOPICS, Metrics
+from pulse_server.views.vitals import DatabaseVitals, LongRuns, TopicVitals, Vitals
 from tests.fakes.clock import Seconds
 
 INTERVAL = timedelta(seconds=15)

@@ -32,6 +32,6 @@ async def queue(dsn: str | None, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
             yield KitQueue(kit)
         return
     monkeypatch.setattr("pulse_server.app.PROMOTE_INTERVAL", 0.02 * SECOND)
-    monkeypatch.setattr("pulse_server.service.start_limits.START_LIMIT_INTERVAL", 0.02 * SECOND)
+    monkeypatch.setattr("pulse_server.work.submissions.START_LIMIT_INTERVAL", 0.02 * SECOND)
     async with server_queue(dsn) as running:
         yield running

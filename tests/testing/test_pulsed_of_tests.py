@@ -11,7 +11,7 @@ import pytest
 import pulse
 from pulse.testing import pulsed
 from pulse.testing.pulsed import own_database
-from pulse_server.settings.database_url import read_database_url
+from pulse_server.database.urls import read_database_url
 from tests.rows import each_row
 from tests.sdk.libraries import facts_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pulse
-from pulse_server.domain import status
+from pulse_server.jobs import rules
 from pulse_text.jobs import (
     LIVE,
     RETRYABLE,
@@ -21,10 +21,10 @@ def test_statuses_are_those_of_the_sdk() -> None:
 
 
 def test_statuses_are_grouped_as_in_pulsed() -> None:
-    assert set(WAITING) == status.WAITING
-    assert set(LIVE) == status.LIVE
-    assert set(RETRYABLE) == status.REDRIVABLE
-    assert set(TERMINAL) == status.TERMINAL
+    assert set(WAITING) == rules.WAITING
+    assert set(LIVE) == rules.LIVE
+    assert set(RETRYABLE) == rules.REDRIVABLE
+    assert set(TERMINAL) == rules.TERMINAL
 
 
 def test_every_status_has_its_name_and_mark() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from pulse_server.postgres.limits import PostgresLimitRepo
+from pulse_server.topics.store import PostgresLimitRepo
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.transport.streaming_worker import StreamingWorker
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pulse_server.app import App
-from pulse_server.telemetry.instruments import Counter as Metric
+from pulse_server.base.metrics import Counter as Metric
 
 
 class Publications:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from google.protobuf.duration_pb2 import Duration
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.bounds import MAX_SNOOZES
-from pulse_server.tuning import MAX_STEPS
+from pulse_server.base.bounds import MAX_SNOOZES
+from pulse_server.base.tuning import MAX_STEPS
 from tests.transport.arrows import arrow
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.transport.streaming_worker import StreamingWorker

@@ -9,8 +9,8 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import actions
-from pulse_server.domain.actions import Action
+from pulse_server.database import audit
+from pulse_server.database.audit import Action
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 BULK: dict[str, Any] = {
@@ -42,6 +42,6 @@ async def test_action_id_that_is_no_uuid_is_refused(server: ServerUnderTest) -> 
 
 def test_action_is_under_way_in_its_block_only() -> None:
     action = Action("id", "CancelJobs", "ada", "operator", "10.0.0.1")
-    with actions.under_way(action):
-        assert actions.current() is action
-    assert actions.current() is None
+    with audit.under_way(action):
+        assert audit.current() is action
+    assert audit.current() is None

@@ -12,8 +12,8 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.jobs import Claim
-from pulse_server.postgres.interface import grants
+from pulse_server.database.rights import grants
+from pulse_server.jobs.rules import Claim
 from tests.eventually import eventually
 from tests.postgres.interface import complete_with, token_of
 from tests.server.roles import role_in
@@ -67,7 +67,7 @@ async def test_wake_up_makes_the_server_look_now(
     server: ServerUnderTest, application: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server.app.arrivals.loop, "_interval", timedelta(hours=1))
-    monkeypatch.setattr("pulse_server.upkeep.arrivals.ARRIVALS_INTERVAL", timedelta(hours=1))
+    monkeypatch.setattr("pulse_server.work.submissions.ARRIVALS_INTERVAL", timedelta(hours=1))
     await server.app.arrivals.loop.wait_for_ticks(1)
     async with server.worker() as worker:
         job_id = await enqueue(application)

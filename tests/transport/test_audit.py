@@ -15,8 +15,8 @@ import pytest_asyncio
 from google.protobuf.duration_pb2 import Duration
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.actions import MOST_IDS
-from pulse_server.transport.grpc.change_log import is_change
+from pulse_server.database.audit import MOST_IDS
+from pulse_server.doors.callers import is_change
 from tests.lent_databases import LentDatabases
 from tests.transport.authorized import METHODS, USERS, answer, basic, caller
 from tests.transport.changes import CHANGES, SECRET, job, which

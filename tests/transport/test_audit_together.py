@@ -11,11 +11,11 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.actions import Action, under_way
-from pulse_server.domain.ids import new_id
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.statements import Fetch, Rows
-from pulse_server.upkeep.retention import ExpiredJobs
+from pulse_server.base.ids import new_id
+from pulse_server.database.audit import Action, under_way
+from pulse_server.database.connections import Database
+from pulse_server.database.statements import Fetch, Rows
+from pulse_server.work.retention import ExpiredJobs
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 

@@ -8,12 +8,12 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
-from pulse_server.access.authenticator import LOGIN_BURST_PER_PEER, LOGIN_BURST_PER_USER
+from pulse_server.access.service import LOGIN_BURST_PER_PEER, LOGIN_BURST_PER_USER
 from pulse_server.access.users import Role, User
-from pulse_server.transport.addresses import peer_address
-from pulse_server.transport.grpc import permissions
-from pulse_server.transport.grpc.boundary import SERVICE
+from pulse_server.base import tuning
+from pulse_server.doors import callers
+from pulse_server.doors.addresses import peer_address
+from pulse_server.doors.boundary import SERVICE
 from tests.access.counted_checks import CountedChecks, count_checks, hashed
 from tests.rows import each_row
 from tests.transport.authorized import METHODS, PASSWORD, USERS, CallerWith, answer, basic, caller
@@ -41,7 +41,7 @@ async def guarded(database_dsn: str) -> AsyncIterator[ServerUnderTest]:
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch) -> CountedChecks:
     """Counts checks; the clock of the throttle stands still."""
-    monkeypatch.setattr("pulse_server.access.authenticator.LOGIN_INTERVAL", timedelta(days=1))
+    monkeypatch.setattr("pulse_server.access.service.LOGIN_INTERVAL", timedelta(days=1))
     return count_checks(monkeypatch)
 
 
@@ -125,7 +125,7 @@ async def test_unknown_method_is_reported_to_users_only(guarded: ServerUnderTest
 async def test_method_that_is_not_in_the_table_is_denied_even_to_an_admin(
     guarded: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(permissions.ROLES_THAT_MAY, f"/{SERVICE}/GetDispatchStatus")
+    monkeypatch.delitem(callers.ROLES_THAT_MAY, f"/{SERVICE}/GetDispatchStatus")
     for _ in range(2):
         assert await answer(caller(guarded.channel, "admin"), "GetDispatchStatus") == (
             grpc.StatusCode.PERMISSION_DENIED,

@@ -11,16 +11,14 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from pulse_server.access.authenticator import Authenticator
-from pulse_server.access.directory import Directory
-from pulse_server.service.counted_calls import CountedCalls
-from pulse_server.telemetry.metrics import Metrics
-from pulse_server.transport.grpc import anonymous
-from pulse_server.transport.grpc.admission import AdmissionInterceptor
-from pulse_server.transport.grpc.authentication import AuthenticationInterceptor
-from pulse_server.transport.grpc.health import Health, add_reflection
-from pulse_server.transport.grpc.responses import Responses
-from pulse_server.transport.grpc.silent_connections import SilentConnections
+from pulse_server.access.service import Authenticator
+from pulse_server.access.users import Directory
+from pulse_server.base.metrics import Metrics
+from pulse_server.database.audit import CountedCalls
+from pulse_server.doors import admission
+from pulse_server.doors.admission import AdmissionInterceptor, AuthenticationInterceptor, Responses
+from pulse_server.doors.quotas import SilentConnections
+from pulse_server.server import Health, add_reflection
 from tests.eventually import PROMPT_SECONDS
 from tests.transport.authorized import USERS, basic
 from tests.transport.pulse_server_under_test import SECOND
@@ -88,7 +86,7 @@ async def test_health_ignores_wrong_credentials(services: Services) -> None:
 async def test_request_of_an_anonymous_caller_has_a_short_timeout(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(anonymous, "ANONYMOUS_REQUEST_TIMEOUT", 0.1 * SECOND)
+    monkeypatch.setattr(admission, "ANONYMOUS_REQUEST_TIMEOUT", 0.1 * SECOND)
     silent = services.silent_check()
     async with asyncio.timeout(PROMPT_SECONDS):
         assert await silent.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -97,8 +95,8 @@ async def test_request_of_an_anonymous_caller_has_a_short_timeout(
 async def test_silent_anonymous_callers_make_room_for_the_next(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(anonymous, "ANONYMOUS_REQUESTS", 2)
-    monkeypatch.setattr(anonymous, "ANONYMOUS_REQUEST_TIMEOUT", 3600 * SECOND)
+    monkeypatch.setattr(admission, "ANONYMOUS_REQUESTS", 2)
+    monkeypatch.setattr(admission, "ANONYMOUS_REQUEST_TIMEOUT", 3600 * SECOND)
     silent = [services.silent_check() for _ in range(20)]
     async with asyncio.timeout(PROMPT_SECONDS):
         for answer in islice(asyncio.as_completed([call.code() for call in silent]), 18):

@@ -6,8 +6,8 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from pulse_server.access.users import Role
-from pulse_server.transport.grpc.boundary import SERVICE
-from pulse_server.transport.grpc.permissions import PUBLIC, ROLES_THAT_MAY, may_call
+from pulse_server.doors.boundary import SERVICE
+from pulse_server.doors.callers import PUBLIC, ROLES_THAT_MAY, may_call
 from tests.transport.authorized import METHODS, USERS, answer, caller
 from tests.transport.pulse_server_under_test import server_under_test
 

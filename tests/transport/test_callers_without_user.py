@@ -9,7 +9,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from pulse_server.transport.grpc import anonymous
+from pulse_server.doors import admission
 from tests.eventually import PROMPT_SECONDS, eventually
 from tests.server.pulsed_process import Pulsed, pulsed
 from tests.transport.http2_frames import ACK, SETTINGS, frame, opening
@@ -22,7 +22,7 @@ WATCH = health_pb2.HealthCheckRequest()
 async def test_silent_connection_is_closed(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch, says: bytes
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.grpc.server.HANDSHAKE_TIMEOUT", 0.3 * SECOND)
+    monkeypatch.setattr("pulse_server.server.HANDSHAKE_TIMEOUT", 0.3 * SECOND)
     async with server_under_test(database_dsn) as server:
         await is_closed(server, says)
 
@@ -41,7 +41,7 @@ async def is_closed(server: ServerUnderTest, says: bytes) -> None:
 async def test_connection_that_only_begins_http2_is_closed(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.grpc.server.SETTINGS_TIMEOUT", 0.3 * SECOND)
+    monkeypatch.setattr("pulse_server.server.SETTINGS_TIMEOUT", 0.3 * SECOND)
     async with server_under_test(database_dsn) as server:
         await server.submit()
         assert len(opening()) == 33
@@ -52,8 +52,8 @@ async def test_connection_that_only_begins_http2_is_closed(
 async def test_connection_that_answers_no_ping_is_closed(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.grpc.server.KEEPALIVE_INTERVAL", 1 * SECOND)
-    monkeypatch.setattr("pulse_server.transport.grpc.server.KEEPALIVE_TIMEOUT", 0.5 * SECOND)
+    monkeypatch.setattr("pulse_server.server.KEEPALIVE_INTERVAL", 1 * SECOND)
+    monkeypatch.setattr("pulse_server.server.KEEPALIVE_TIMEOUT", 0.5 * SECOND)
     acknowledged = frame(SETTINGS, ACK, 0)
     async with server_under_test(database_dsn) as server:
         await is_closed(server, opening() + acknowledged)
@@ -63,7 +63,7 @@ async def test_connection_that_answers_no_ping_is_closed(
 async def test_streams_without_user_are_bounded_and_logged_once(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, bound: str
 ) -> None:
-    monkeypatch.setattr(anonymous, bound, 3)
+    monkeypatch.setattr(admission, bound, 3)
     async with server_under_test(database_dsn) as server:
         health = health_pb2_grpc.HealthStub(server.channel)
         watches = [health.Watch(WATCH) for _ in range(3)]

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.transport.grpc.change_log import is_change
+from pulse_server.doors.callers import is_change
 from tests.eventually import eventually
 from tests.transport.authorized import METHODS, USERS, answer, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test

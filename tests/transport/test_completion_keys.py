@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.secret import completion_key
+from pulse_server.base.ids import completion_key
 from tests.postgres_cluster import SECRET
 from tests.transport.authorized import USERS, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test

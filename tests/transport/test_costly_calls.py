@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.service import schedules
-from pulse_server.transport.grpc import convert_overview
+from pulse_server.schedules import service
+from pulse_server.views import rpcs
 from tests.eventually import PROMPT_SECONDS
 from tests.transport.jobs_table import JobsTable
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
@@ -35,7 +35,7 @@ def threads_of(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[
 async def test_fires_of_a_rare_cron_are_computed_beside_the_event_loop(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    threads = threads_of(monkeypatch, schedules, "upcoming")
+    threads = threads_of(monkeypatch, service, "upcoming")
 
     answer = await server.stub.PreviewSchedule(pb.PreviewScheduleRequest(cron="0 0 29 2 MON", count=100))
 
@@ -46,7 +46,7 @@ async def test_fires_of_a_rare_cron_are_computed_beside_the_event_loop(
 async def test_day_of_statistics_is_computed_beside_the_event_loop(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    threads = threads_of(monkeypatch, convert_overview, "statistics")
+    threads = threads_of(monkeypatch, rpcs, "statistics")
 
     answer = await server.stub.GetStatistics(pb.GetStatisticsRequest(minutes=1440))
 
@@ -57,7 +57,7 @@ async def test_day_of_statistics_is_computed_beside_the_event_loop(
 async def test_searches_beyond_the_bound_are_refused_with_a_sentence(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.grpc.costly_calls.COSTLY_CALL_TURN", 0.1 * SECOND)
+    monkeypatch.setattr("pulse_server.doors.quotas.COSTLY_CALL_TURN", 0.1 * SECOND)
     async with server_under_test(database_dsn) as server:
         async with held_up(server.table):
             searches = [asyncio.ensure_future(server.stub.ListJobs(SEARCH)) for _ in range(10)]
@@ -76,7 +76,7 @@ async def test_searches_beyond_the_bound_are_refused_with_a_sentence(
 async def test_abandoned_search_keeps_its_slot_until_the_database_is_done(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.grpc.costly_calls.COSTLY_CALL_TURN", 0.1 * SECOND)
+    monkeypatch.setattr("pulse_server.doors.quotas.COSTLY_CALL_TURN", 0.1 * SECOND)
     async with server_under_test(database_dsn) as server, held_up(server.table):
         for _ in range(2):
             with pytest.raises(grpc.aio.AioRpcError, match="DEADLINE_EXCEEDED"):

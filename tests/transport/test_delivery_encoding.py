@@ -9,16 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.dispatch.sessions import Delivery
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import Claim, ClaimedJob
-from pulse_server.domain.progress import Progress
-from pulse_server.domain.steps import Step, StepKind
-from pulse_server.domain.topic_settings import Runs
-from pulse_server.service.topic_settings import TopicRules
-from pulse_server.transport.grpc import deliveries
-from pulse_server.transport.grpc.convert_work import assignment
-from pulse_server.transport.grpc.deliveries import DeliveryEncoder
+from pulse_server.base.ids import new_id
+from pulse_server.dispatch.workers import Delivery
+from pulse_server.jobs.rules import Claim, ClaimedJob, Progress, Step, StepKind
+from pulse_server.topics.rules import Runs
+from pulse_server.topics.service import TopicRules
+from pulse_server.work import worker_rpcs
+from pulse_server.work.worker_rpcs import DeliveryEncoder, assignment
 from tests.fakes.topic_settings import FakeSettings, no_rules
 from tests.rows import each_row
 
@@ -135,12 +132,12 @@ def test_plain_delivery_is_encoded_without_a_message() -> None:
 
 def test_encoder_keeps_the_bytes_of_a_bounded_number_of_topics() -> None:
     encoder = DeliveryEncoder(no_rules())
-    jobs = [plain_job(f"topic-{number}") for number in range(deliveries._TOPICS_KEPT + 5)]
+    jobs = [plain_job(f"topic-{number}") for number in range(worker_rpcs._TOPICS_KEPT + 5)]
 
     read = pb.StreamJobsResponse.FromString(encoder.encode_assignments(jobs))
 
     assert [one.topic for one in read.assignments] == [job.topic for job in jobs]
-    assert len(encoder._topics) <= deliveries._TOPICS_KEPT
+    assert len(encoder._topics) <= worker_rpcs._TOPICS_KEPT
 
 
 def timeouts(data: bytes) -> list[tuple[str, float]]:

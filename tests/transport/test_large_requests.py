@@ -10,8 +10,8 @@ import pytest
 from google.protobuf.message import Message
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.transport.grpc import parsing
-from pulse_server.transport.grpc.parsing import FIELD_BYTES, UNCOUNTED_BYTES, Parser, Unreadable
+from pulse_server.doors import boundary
+from pulse_server.doors.boundary import FIELD_BYTES, UNCOUNTED_BYTES, Parser, Unreadable
 from tests.rows import each_row
 from tests.transport.dense_messages import REQUESTS, dense_messages, field, repeats
 from tests.transport.pulse_server_under_test import ServerUnderTest
@@ -78,8 +78,8 @@ async def parsed(message_type: type[Message], data: bytes) -> Message | Unreadab
 @pytest.fixture
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Count 400 fields instead of 100,000, in messages of 512 bytes and more."""
-    monkeypatch.setattr(parsing, "MOST_FIELDS", 400)
-    monkeypatch.setattr(parsing, "UNCOUNTED_BYTES", 512)
+    monkeypatch.setattr(boundary, "MOST_FIELDS", 400)
+    monkeypatch.setattr(boundary, "UNCOUNTED_BYTES", 512)
 
 
 def cases(entry: int) -> list[Any]:

@@ -14,8 +14,8 @@ import pytest
 
 from pulse.topic_settings import Rate
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.limits import PostgresLimitRepo
+from pulse_server.database.connections import Database
+from pulse_server.topics.store import PostgresLimitRepo
 from tests.eventually import eventually
 from tests.transport.limited_servers import AUDIT, TOPIC, Cluster, Shift
 from tests.transport.pulse_server_under_test import SECOND, server_under_test

@@ -8,8 +8,8 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
-from pulse_server import tuning
-from pulse_server.transport.grpc.server import MAX_HEADER_BYTES
+from pulse_server.base import tuning
+from pulse_server.server import MAX_HEADER_BYTES
 from tests.rows import each_row
 from tests.transport.http2_frames import DATA, call_of, next_frame, opening
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
@@ -71,7 +71,7 @@ async def test_metadata_below_the_bound_is_never_refused(server: ServerUnderTest
 async def test_idle_connection_is_closed_and_a_worker_is_not_idle(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.grpc.server.CONNECTION_IDLE", 0.3 * SECOND)
+    monkeypatch.setattr("pulse_server.server.CONNECTION_IDLE", 0.3 * SECOND)
     async with (
         server_under_test(database_dsn) as server,
         grpc.aio.insecure_channel(server.address, ALONE) as idle,
@@ -94,7 +94,7 @@ async def test_idle_connection_is_closed_and_a_worker_is_not_idle(
 async def test_client_connects_again_after_it_was_idle(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.grpc.server.CONNECTION_IDLE", 0.1 * SECOND)
+    monkeypatch.setattr("pulse_server.server.CONNECTION_IDLE", 0.1 * SECOND)
     async with server_under_test(database_dsn) as server:
         await server.submit()
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -106,7 +106,7 @@ async def test_client_connects_again_after_it_was_idle(
 async def test_calls_beyond_the_bound_of_a_connection_wait_for_others_to_end(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.grpc.server.CONNECTION_STREAMS", 2)
+    monkeypatch.setattr("pulse_server.server.CONNECTION_STREAMS", 2)
     async with server_under_test(database_dsn) as server:
         await server.submit()  # the client knows the bound once it is connected
         async with server.worker("w1"), server.worker("w2") as second:
@@ -125,7 +125,7 @@ async def test_calls_beyond_the_bound_of_a_connection_wait_for_others_to_end(
 @pytest.fixture
 def short_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker has half a second to read a message. Leases are 30 s: none expires in these tests."""
-    monkeypatch.setattr("pulse_server.transport.grpc.work.STREAM_WRITE_SHARE", 1 / 60)
+    monkeypatch.setattr("pulse_server.work.worker_rpcs.STREAM_WRITE_SHARE", 1 / 60)
 
 
 JOBS = 42  # so many may wait for a worker: a message on its way, and as many behind it
@@ -202,7 +202,7 @@ async def test_path_that_names_no_method_does_not_end_the_server(
 async def test_worker_that_receives_nothing_may_ping(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.grpc.server.PING_INTERVAL", 0.05 * SECOND)
+    monkeypatch.setattr("pulse_server.server.PING_INTERVAL", 0.05 * SECOND)
     pings = (
         *ALONE,
         ("grpc.keepalive_time_ms", 100),

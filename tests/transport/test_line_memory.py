@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from pulse_server.transport.grpc.lines import (
-    LINES_LOOKS_UNTIL_FREED,
-    LINES_MEMORY,
-    LINES_SPARE_MEMORY,
-    LineMemory,
-)
+from pulse_server.doors.lines import LINES_LOOKS_UNTIL_FREED, LINES_MEMORY, LINES_SPARE_MEMORY, LineMemory
 
 SOME = 100 * 1024 * 1024
 MUCH = 2 * LINES_MEMORY

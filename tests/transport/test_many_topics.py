@@ -11,9 +11,9 @@ import pytest
 
 import pulse
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
-from pulse_server.transport.grpc import convert_overview
-from pulse_server.turns import TURN_VIEWS
+from pulse_server.base import tuning
+from pulse_server.base.loops import TURN_VIEWS
+from pulse_server.views import rpcs
 from tests.rows import each_row
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest
 
@@ -28,7 +28,7 @@ INSERT = """
 
 @pytest.fixture(autouse=True)
 def _nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_server.service.samples.TOPICS_SAMPLE_AGE", 0 * SECOND)
+    monkeypatch.setattr("pulse_server.base.sharing.TOPICS_SAMPLE_AGE", 0 * SECOND)
     monkeypatch.setattr(tuning, "SAMPLE_REST", 0)
 
 
@@ -64,7 +64,7 @@ async def test_pages_together_are_all_topics_by_name(crowded: ServerUnderTest) -
 async def test_answer_to_a_caller_that_knows_no_pages_is_bounded_and_says_where_to_go_on(
     crowded: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.service.paging.PAGE_BYTES", 100_000)
+    monkeypatch.setattr("pulse_server.base.ids.PAGE_BYTES", 100_000)
     first = await crowded.stub.ListTopics(pb.ListTopicsRequest())
 
     assert 0 < first.ByteSize() <= 100_000
@@ -109,7 +109,7 @@ async def test_no_more_than_a_turn_of_topics_is_converted_before_others_are_serv
 ) -> None:
     turn = 0
     converted: dict[int, int] = {}
-    convert: Callable[..., pb.TopicView] = convert_overview.topic_view
+    convert: Callable[..., pb.TopicView] = rpcs.topic_view
 
     def counting(*args: Any, **kwargs: Any) -> pb.TopicView:
         converted[turn] = converted.get(turn, 0) + 1
@@ -121,7 +121,7 @@ async def test_no_more_than_a_turn_of_topics_is_converted_before_others_are_serv
             await asyncio.sleep(0)
             turn += 1
 
-    monkeypatch.setattr(convert_overview, "topic_view", counting)
+    monkeypatch.setattr(rpcs, "topic_view", counting)
     counter = asyncio.create_task(count_turns())
     try:
         response = await crowded.stub.ListTopics(pb.ListTopicsRequest())
@@ -135,7 +135,7 @@ async def test_no_more_than_a_turn_of_topics_is_converted_before_others_are_serv
 async def test_sdk_returns_all_topics_and_workers_in_as_many_calls_as_it_takes(
     crowded: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.service.paging.PAGE_BYTES", 100_000)
+    monkeypatch.setattr("pulse_server.base.ids.PAGE_BYTES", 100_000)
     async with (
         pulse.Pulse(crowded.address) as client,
         crowded.worker("w1", topics=[f"own-{number}" for number in range(900)]),
@@ -151,7 +151,7 @@ async def test_sdk_returns_all_topics_and_workers_in_as_many_calls_as_it_takes(
 
 
 async def test_workers_come_in_pages(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_server.service.paging.PAGE_BYTES", 2000)
+    monkeypatch.setattr("pulse_server.base.ids.PAGE_BYTES", 2000)
     async with server.worker("a"), server.worker("b", topics=["x" * 200, "y" * 200]), server.worker("c"):
         first = await server.stub.ListWorkers(pb.ListWorkersRequest(page_size=2))
         request = pb.ListWorkersRequest(page_size=2, page_token=first.next_page_token)

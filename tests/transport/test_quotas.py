@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.budgets import PendingBytes
-from pulse_server.domain.errors import ResourceExhausted
-from pulse_server.transport.grpc.quotas import Quota
+from pulse_server.base.errors import ResourceExhausted
+from pulse_server.base.sharing import PendingBytes
+from pulse_server.doors.quotas import Quota
 from tests.eventually import PROMPT_SECONDS
 
 
@@ -84,7 +84,7 @@ async def test_line_that_takes_too_long_is_refused_with_a_sentence() -> None:
 
 
 async def test_line_is_bounded_and_half_of_it_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_server.transport.grpc.quotas.REQUESTS_IN_LINE", 4)
+    monkeypatch.setattr("pulse_server.doors.quotas.REQUESTS_IN_LINE", 4)
     quota = Quota(1)
     await quota.enter("a")
     waiting = [asyncio.create_task(quota.enter("greedy")) for _ in range(2)]

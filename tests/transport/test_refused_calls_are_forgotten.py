@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.transport.grpc.boundary import SERVICE
+from pulse_server.doors.boundary import SERVICE
 from tests.left_over import left_over
 from tests.transport.authorized import USERS, basic
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test

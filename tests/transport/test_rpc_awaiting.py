@@ -6,11 +6,11 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.postgres.database import Connections
-from pulse_server.postgres.statements import statements
-from pulse_server.reads import awaiting
-from pulse_server.reads.awaiting import AwaitedJobs
-from pulse_server.wakeups import Wakeup
+from pulse_server.database.connections import Connections
+from pulse_server.database.statements import statements
+from pulse_server.wakeups.watchers import Wakeup
+from pulse_server.work import awaiting
+from pulse_server.work.awaiting import AwaitedJobs
 from tests.eventually import eventually
 from tests.transport.awaiting_caller import UNKNOWN, awaited, complete, settled
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
@@ -187,7 +187,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     fetch = Connections.fetch
 
     async def recorded(pool: Connections, name: str, *args: Any, **options: Any) -> Any:
-        if name in statements("awaiting.sql"):
+        if name in statements("work/awaiting.sql"):
             names.append(name)
         return await fetch(pool, name, *args, **options)
 

@@ -6,9 +6,9 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.errors import Unavailable
-from pulse_server.reads import awaiting
-from pulse_server.reads.awaiting import AwaitedJobs
+from pulse_server.base.errors import Unavailable
+from pulse_server.work import awaiting
+from pulse_server.work.awaiting import AwaitedJobs
 from tests.rows import each_row
 from tests.transport.awaiting_caller import UNKNOWN, awaited, complete, settled
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
@@ -93,7 +93,7 @@ async def test_message_larger_than_any_may_be_is_refused_unparsed(server: Server
 async def test_stream_waits_for_a_bounded_number_of_jobs(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.domain.bounds.MAX_AWAITED", 2)
+    monkeypatch.setattr("pulse_server.base.bounds.MAX_AWAITED", 2)
     job_ids = await server.submit_many(3)
     async with awaited(server) as waits:
         await waits.add(*job_ids)

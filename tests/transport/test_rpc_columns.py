@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.bounds import MAX_PAYLOAD_BYTES
+from pulse_server.base.bounds import MAX_PAYLOAD_BYTES
 from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.transport.streaming_worker import wire_duration

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import bounds
-from pulse_server.domain.errors import Unavailable
-from pulse_server.service.paging import PAGE_BYTES
+from pulse_server.base import bounds
+from pulse_server.base.errors import Unavailable
+from pulse_server.base.ids import PAGE_BYTES
 from tests.eventually import eventually
 from tests.transport.authorized import USERS, caller
 from tests.transport.pulse_server_under_test import (
@@ -247,7 +247,7 @@ async def test_pause_is_answered_while_the_server_cannot_read_the_switches(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A session has locked a table that the gate reads. The pause is made; the gate follows later."""
-    monkeypatch.setattr("pulse_server.service.dispatch.CATCH_UP", timedelta(milliseconds=100))
+    monkeypatch.setattr("pulse_server.dispatch.service.CATCH_UP", timedelta(milliseconds=100))
     other = server.table.connection.another()
     async with other.transaction():
         await other.execute("LOCK TABLE pulse.limit_policies IN ACCESS EXCLUSIVE MODE")

@@ -9,7 +9,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.reads import exports
+from pulse_server.views import records
 from tests.rows import each_row
 from tests.transport.authorized import USERS, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
@@ -159,7 +159,7 @@ async def test_export_since_a_moment_ago_is_empty_and_goes_on_from_there(server:
 
 
 async def test_export_continues_after_any_message(server: ServerUnderTest, monkeypatch: Any) -> None:
-    monkeypatch.setattr(exports, "LOOK_AT", 2)
+    monkeypatch.setattr(records, "LOOK_AT", 2)
     ids = await canceled(server, 5, 4, 3, 2, 1)
     found = await messages(server.stub)
     assert ids_of(found) == ids
@@ -183,7 +183,7 @@ async def test_message_is_bounded_in_bytes(server: ServerUnderTest) -> None:
 async def test_one_job_among_many_is_found_in_steps_that_are_bounded(
     server: ServerUnderTest, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(exports, "LOOK_AT", 3)
+    monkeypatch.setattr(records, "LOOK_AT", 3)
     await canceled(server, 9, 8, 7, 6)
     (wanted,) = await canceled(server, 5, topic="rare")
     await canceled(server, 4, 3, 2, 1)
@@ -197,7 +197,7 @@ async def test_one_job_among_many_is_found_in_steps_that_are_bounded(
 async def test_jobs_that_finish_vanish_or_move_on_are_exported_once_at_the_most(
     server: ServerUnderTest, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(exports, "LOOK_AT", 2)
+    monkeypatch.setattr(records, "LOOK_AT", 2)
     ids = await canceled(server, 9, 8, 7, 6, 5, 4)
     call = server.stub.ExportJobs(pb.ExportJobsRequest(), wait_for_ready=True)
     first = await call.read()

@@ -7,16 +7,16 @@ import asyncpg
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
-from pulse_server.domain.latencies import BOUNDS
-from pulse_server.reads import run_times
+from pulse_server.base import tuning
+from pulse_server.base.metrics import BOUNDS
+from pulse_server.views import vitals
 from tests.rows import each_row
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_server.service.samples.TOPICS_SAMPLE_AGE", 0 * SECOND)
+    monkeypatch.setattr("pulse_server.base.sharing.TOPICS_SAMPLE_AGE", 0 * SECOND)
     monkeypatch.setattr(tuning, "SAMPLE_REST", 0)
 
 
@@ -79,7 +79,7 @@ async def test_topic_whose_only_worker_is_quiet_has_none(server: ServerUnderTest
 async def test_run_that_takes_longer_than_usual_is_found(
     server: ServerUnderTest, database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_times, "SHORTEST_LONG_RUN", timedelta(0))
+    monkeypatch.setattr(vitals, "SHORTEST_LONG_RUN", timedelta(0))
     async with server.worker("w", topics=["mail"], capacity=2) as worker:
         await server.submit_many(2, "mail")
         await worker.take(2)
@@ -152,7 +152,7 @@ async def test_topic_that_is_full_by_its_limits_is_limited_and_does_no_harm(
 async def test_lane_that_has_most_of_the_waiting_jobs_is_found(
     server: ServerUnderTest, database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.reads.findings.FLOOD_JOBS", 5)
+    monkeypatch.setattr("pulse_server.views.attention.FLOOD_JOBS", 5)
     await server.stub.SetTopic(pb.SetTopicRequest(topic="mail", entries=pb.TopicEntries(per_lane=1)))
     await server.dispatch_settles()
     async with server.worker("w", topics=["mail"], capacity=2) as worker:

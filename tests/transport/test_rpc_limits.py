@@ -256,7 +256,7 @@ async def test_call_that_the_limits_do_not_permit_is_refused_with_the_reason(
 async def test_callers_share_one_list_of_lanes_until_a_lane_is_set(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.service.samples.TOPICS_SAMPLE_AGE", timedelta(minutes=1))
+    monkeypatch.setattr("pulse_server.base.sharing.TOPICS_SAMPLE_AGE", timedelta(minutes=1))
     await override(server.stub, turns=True)
     asked = pb.ListLanesRequest(topic="mail")
     await asyncio.gather(*(server.stub.ListLanes(asked) for _ in range(20)))

@@ -11,9 +11,9 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
-from pulse_server.domain import bounds
-from pulse_server.domain.jobs import NewJob
-from pulse_server.service.submissions import Submissions
+from pulse_server.base import bounds
+from pulse_server.jobs.new_jobs import NewJob
+from pulse_server.work.submissions import Submissions
 from tests.eventually import PROMPT_SECONDS
 from tests.transport.authorized import PASSWORD, USERS, caller
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
@@ -178,7 +178,7 @@ async def test_slow_message_does_not_hold_up_the_next(
 async def test_line_reads_no_more_than_it_may_have_under_way(
     server: ServerUnderTest, held: HeldSubmits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.grpc.lines.LINE_MESSAGES", 3)
+    monkeypatch.setattr("pulse_server.doors.lines.LINE_MESSAGES", 3)
     async with submit_line(server.stub) as line:
         for number in range(8):
             await line.send(number, submits())

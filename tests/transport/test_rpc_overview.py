@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
 from pulse_server.app import SERVERS_INTERVAL
-from pulse_server.reads.servers import SERVER_SILENT_ROUNDS
+from pulse_server.base import tuning
+from pulse_server.views.servers import SERVER_SILENT_ROUNDS
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 
 MINUTE_AGO = "UPDATE pulse.topic_minutes SET minute = minute - interval '1 minute'"
@@ -15,7 +15,7 @@ MINUTE_AGO = "UPDATE pulse.topic_minutes SET minute = minute - interval '1 minut
 
 @pytest.fixture(autouse=True)
 def _nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_server.service.samples.TOPICS_SAMPLE_AGE", 0 * SECOND)
+    monkeypatch.setattr("pulse_server.base.sharing.TOPICS_SAMPLE_AGE", 0 * SECOND)
     monkeypatch.setattr(tuning, "SAMPLE_REST", 0)
 
 
@@ -99,7 +99,7 @@ async def test_rates_of_two_servers_add_up_and_nothing_counts_twice(
 
 
 async def test_one_count_serves_all_who_ask(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_server.service.samples.TOPICS_SAMPLE_AGE", 60 * SECOND)
+    monkeypatch.setattr("pulse_server.base.sharing.TOPICS_SAMPLE_AGE", 60 * SECOND)
     for _ in range(5):
         await topics(server)
 

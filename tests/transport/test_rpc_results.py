@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.errors import Unavailable
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.base.errors import Unavailable
+from pulse_server.jobs.store import PostgresJobRepo
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.streaming_worker import StreamingWorker
 

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.steps import StepBounds
+from pulse_server.base.bounds import StepBounds
 from tests.transport.authorized import USERS, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.step_calls import HOUR, is_refused, signal, steps, suspend, take

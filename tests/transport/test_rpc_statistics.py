@@ -7,10 +7,9 @@ from itertools import pairwise
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
-from pulse_server.domain.latencies import BOUNDS
-from pulse_server.telemetry.exposition import installed_version
-from pulse_server.telemetry.metrics import OTHER_TOPICS
+from pulse_server.base import tuning
+from pulse_server.base.exposition import installed_version
+from pulse_server.base.metrics import BOUNDS, OTHER_TOPICS
 from tests.transport.bad_schedule_requests import create
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 
@@ -19,7 +18,7 @@ NOTHING = pb.Latency()
 
 @pytest.fixture(autouse=True)
 def _nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_server.service.samples.TOPICS_SAMPLE_AGE", 0 * SECOND)
+    monkeypatch.setattr("pulse_server.base.sharing.TOPICS_SAMPLE_AGE", 0 * SECOND)
     monkeypatch.setattr(tuning, "SAMPLE_REST", 0)
 
 
@@ -122,7 +121,7 @@ async def test_topics_beyond_the_limit_have_statistics_together(server: ServerUn
 
 
 async def test_one_look_serves_all_who_ask(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_server.service.samples.TOPICS_SAMPLE_AGE", 60 * SECOND)
+    monkeypatch.setattr("pulse_server.base.sharing.TOPICS_SAMPLE_AGE", 60 * SECOND)
     for _ in range(5):
         await statistics(server)
 

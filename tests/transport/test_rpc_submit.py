@@ -7,7 +7,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.schedules import fire_id
+from pulse_server.schedules.rules import fire_id
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.transport.streaming_worker import wire_duration
 

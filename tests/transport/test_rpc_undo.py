@@ -4,7 +4,7 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.ids import new_id
+from pulse_server.base.ids import new_id
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 MAIL = pb.JobFilter(topic="mail")

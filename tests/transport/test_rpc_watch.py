@@ -8,9 +8,9 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.telemetry.metrics import Metrics
-from pulse_server.transport.grpc import boundary
-from pulse_server.wakeups import Wakeup
+from pulse_server.base.metrics import Metrics
+from pulse_server.doors import boundary
+from pulse_server.wakeups.watchers import Wakeup
 from tests.eventually import eventually
 from tests.fakes.time_machines import lapse_all_leases
 from tests.transport.authorized import USERS, answer, caller
@@ -101,7 +101,7 @@ async def test_transitions_are_not_built_without_a_watcher(
     announced: list[Wakeup] = []
     announce = server.app._line.announce
     monkeypatch.setattr(server.app._line, "announce", lambda news: (announced.append(news), announce(news)))
-    monkeypatch.setattr("pulse_server.domain.transitions.transition", lambda *_, **__: pytest.fail("made up"))
+    monkeypatch.setattr("pulse_server.wakeups.watchers.transition", lambda *_, **__: pytest.fail("made up"))
     async with server.worker() as worker:
         await server.submit_many(20)
         await worker.complete(*await worker.take(10))
@@ -113,7 +113,7 @@ async def test_transitions_are_not_built_without_a_watcher(
 async def test_watcher_that_does_not_read_delays_no_other_and_gets_the_missed_count(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.watchers.WATCHER_BACKLOG", 10)
+    monkeypatch.setattr("pulse_server.wakeups.watchers.WATCHER_BACKLOG", 10)
     async with Watching(server.stub) as watching:
         (watcher,) = server.app.watchers._watchers
         await server.submit_many(500)
@@ -187,7 +187,9 @@ async def test_life_that_is_spread_over_two_servers_is_seen_in_order(
 ) -> None:
     """Submitted there, claimed here, reported there: the transitions of this server arrive first."""
     here, there = replicas
-    monkeypatch.setattr("pulse_server.watchers.WATCH_GATHERING", SECOND)  # however busy this machine is
+    monkeypatch.setattr(
+        "pulse_server.wakeups.watchers.WATCH_GATHERING", SECOND
+    )  # however busy this machine is
     async with Watching(here.stub) as watching, here.worker("w1") as worker:
         await wait_for_watcher(there)
         ids = []
@@ -207,7 +209,7 @@ async def test_other_server_stops_publishing_without_a_watcher(
     replicas: tuple[ServerUnderTest, ServerUnderTest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = replicas
-    monkeypatch.setattr("pulse_server.watchers.WATCH_INTEREST", 0.1 * SECOND)
+    monkeypatch.setattr("pulse_server.wakeups.watchers.WATCH_INTEREST", 0.1 * SECOND)
     async with Watching(here.stub):
         await wait_for_watcher(there)
     await eventually(lambda: not there.app.watchers.is_watched)

@@ -46,7 +46,7 @@ async def test_client_that_is_still_sending_receives_the_refusal(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """gRPC answered "Internal error from Core" instead."""
-    monkeypatch.setattr("pulse_server.transport.grpc.workflows.WORKFLOW_BYTES", 2**20)
+    monkeypatch.setattr("pulse_server.workflows.rpcs.WORKFLOW_BYTES", 2**20)
     large = [node(str(number), payload=bytes(2**20 - 1000)) for number in range(40)]
     error = await refusal_of(submitting(server, *large))
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT

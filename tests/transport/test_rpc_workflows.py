@@ -43,7 +43,7 @@ async def test_children_start_at_once_and_not_at_a_tick(
     """The settler is nudged by the completion, and a claim looks below its floors."""
     from tests.transport.pulse_server_under_test import SECOND
 
-    monkeypatch.setattr("pulse_server.service.settler.SETTLE_INTERVAL", 600 * SECOND)
+    monkeypatch.setattr("pulse_server.workflows.service.SETTLE_INTERVAL", 600 * SECOND)
     async with server_under_test(database_dsn) as server:
         await submitting(server, node("a"), node("b", "a"), node("c", "b"))
         async with server.worker() as worker:

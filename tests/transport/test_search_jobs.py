@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 import pulse
-from pulse_server.reads import searches
+from pulse_server.views import records
 from tests.postgres_cluster import Databases
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 
@@ -91,7 +91,7 @@ async def test_search_goes_on_with_older_jobs(
     shop: tuple[ServerUnderTest, pulse.Pulse, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, client, ids = shop
-    monkeypatch.setattr(searches, "COMPARED", 3)
+    monkeypatch.setattr(records, "COMPARED", 3)
     seen: list[str] = []
     cursor, calls = None, 0
     while True:
@@ -109,7 +109,7 @@ async def test_search_of_a_topic_passes_a_bounded_number_of_other_jobs(
     shop: tuple[ServerUnderTest, pulse.Pulse, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, client, ids = shop
-    monkeypatch.setattr(searches, "SEARCHED_JOBS", 4)
+    monkeypatch.setattr(records, "SEARCHED_JOBS", 4)
     calls = []
     cursor = None
     while True:
@@ -138,7 +138,7 @@ async def test_old_job_is_found_by_the_beginning_of_its_id(
     shop: tuple[ServerUnderTest, pulse.Pulse, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, client, ids = shop
-    monkeypatch.setattr(searches, "COMPARED", 1)
+    monkeypatch.setattr(records, "COMPARED", 1)
     page = await client.search_jobs(ids["topic"][:23])
     assert ids["topic"] in {job.id for job in page}
     assert page.compared_to is not None
@@ -148,7 +148,7 @@ async def test_payloads_are_read_up_to_a_size(
     shop: tuple[ServerUnderTest, pulse.Pulse, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, client, ids = shop
-    monkeypatch.setattr(searches, "COMPARED_BYTES", 60_000)
+    monkeypatch.setattr(records, "COMPARED_BYTES", 60_000)
     page = await client.search_jobs("args.order_id=41")
     assert (list(page), page.compared) == ([], 3)
     older = await client.search_jobs("args.order_id=41", cursor=page.next_cursor)
@@ -174,7 +174,7 @@ async def test_indexed_field_is_found_without_a_bound(
             f"CREATE INDEX ON pulse.{table} (pulse.payload_field_v1(payload, '{{order_id}}')) "
             "WHERE topic = 'mail'"
         )
-    monkeypatch.setattr(searches, "COMPARED", 1)
+    monkeypatch.setattr(records, "COMPARED", 1)
     found = await client.search_jobs("args.order_id=42", topic="mail")
     assert [job.id for job in found] == [ids["lane"]]
     assert (found.compared, found.next_cursor) == (0, None)

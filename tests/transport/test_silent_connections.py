@@ -13,7 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.transport.grpc import silent_connections
+from pulse_server.doors import quotas
 from tests.eventually import PROMPT_SECONDS
 from tests.rows import each_row
 from tests.transport.authorized import USERS, caller
@@ -26,8 +26,8 @@ ALONE = (("grpc.use_local_subchannel_pool", 1),)
 @pytest.fixture
 async def server(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServerUnderTest]:
     """A server where the first look finds connections, and the second finds them silent for too long."""
-    monkeypatch.setattr(silent_connections, "FIRST_CALL", timedelta(0))
-    monkeypatch.setattr(silent_connections, "LOOK", timedelta(hours=1))
+    monkeypatch.setattr(quotas, "FIRST_CALL", timedelta(0))
+    monkeypatch.setattr(quotas, "LOOK", timedelta(hours=1))
     async with server_under_test(database_dsn, users=USERS) as running:
         yield running
 
@@ -119,8 +119,8 @@ async def test_health_check_begins_the_time_anew(
 async def test_silent_connections_of_an_address_are_bounded(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(silent_connections, "FIRST_CALL", timedelta(hours=1))
-    monkeypatch.setattr(silent_connections, "SILENT_PER_ADDRESS", 1)
+    monkeypatch.setattr(quotas, "FIRST_CALL", timedelta(hours=1))
+    monkeypatch.setattr(quotas, "SILENT_PER_ADDRESS", 1)
     async with silent(server) as first:
         await look(server, 1)
         async with silent(server), channel_to(server) as channel:
@@ -141,7 +141,7 @@ async def test_silent_connections_of_an_address_are_bounded(
     ],
 )
 def test_peer_is_named_as_its_socket(name: str, peer: tuple[str, int]) -> None:
-    found = silent_connections._peer(name)
+    found = quotas._peer(name)
     assert found == peer or found.port == peer[1] == 0
 
 
@@ -150,18 +150,18 @@ async def test_connection_that_is_let_in_during_a_look_is_not_forgotten(
 ) -> None:
     """The look has missed it. The next one must not take a worker's only stream for a silent connection."""
     now = 0.0
-    connections = silent_connections.SilentConnections(lambda: now)
+    connections = quotas.SilentConnections(lambda: now)
     connections.port = 1
     ours, theirs = socket.socketpair()
-    worker = silent_connections.Peer("127.0.0.1", 5000)
+    worker = quotas.Peer("127.0.0.1", 5000)
 
-    def look_that_misses_it(_port: int) -> dict[silent_connections.Peer, socket.socket]:
+    def look_that_misses_it(_port: int) -> dict[quotas.Peer, socket.socket]:
         connections.let_in("ipv4:127.0.0.1:5000")
         return {}
 
-    monkeypatch.setattr(silent_connections, "_connections", look_that_misses_it)
+    monkeypatch.setattr(quotas, "_connections", look_that_misses_it)
     await connections.close()
-    monkeypatch.setattr(silent_connections, "_connections", lambda _port: {worker: ours.dup()})
+    monkeypatch.setattr(quotas, "_connections", lambda _port: {worker: ours.dup()})
     await connections.close()
     now = 3600.0
     await connections.close()

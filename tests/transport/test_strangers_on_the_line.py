@@ -51,7 +51,7 @@ async def channel_of(server: ServerUnderTest, *, is_known: bool) -> str:
     """The channel of the servers, as a role that sees the statements of others may know it."""
     if not is_known:
         return CONSTANT
-    from pulse_server.domain.secret import Seal
+    from pulse_server.base.ids import Seal
 
     secret = await server.table.connection.fetchval("SELECT secret FROM pulse.cluster_secret")
     return Seal(secret).channel

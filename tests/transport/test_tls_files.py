@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pulse_server.doors import doors, warn_of_open_doors
+from pulse_server.doors.addresses import doors, warn_of_open_doors
+from pulse_server.doors.tls import Certificates, read_key_pair
 from pulse_server.settings import BadSettings, Settings, TlsFiles, read_settings
-from pulse_server.settings.parsing import is_loopback
-from pulse_server.transport.key_pair import read_key_pair
-from pulse_server.transport.tls import Certificates
+from pulse_server.settings.options import is_loopback
 from tests.rows import each_row
 from tests.server.pulsed_process import pulsed, run_pulsed
 from tests.transport.tls_files import Authority, chain_of, make_authority

@@ -110,7 +110,7 @@ async def test_worker_at_another_server_counts_once_that_is_recorded(
 async def test_limit_stands_only_while_its_worker_takes_the_topic(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.domain.topic_settings.GRACE", timedelta(0))
+    monkeypatch.setattr("pulse_server.topics.rules.GRACE", timedelta(0))
     async with worker_of(server, "other", "crm"):
         await server.app.servers.record()
         await declare(server, "other", "crm", pb.TopicEntries(running=1))

@@ -6,12 +6,10 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.dispatch.backlog import Backlog
-from pulse_server.dispatch.demand import TOPICS_OF_WORKERS, Topic
-from pulse_server.dispatch.roster import Roster
-from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.bounds import MAX_TOPICS_PER_WORKER
-from pulse_server.domain.errors import ResourceExhausted
+from pulse_server.base.bounds import MAX_TOPICS_PER_WORKER
+from pulse_server.base.errors import ResourceExhausted
+from pulse_server.dispatch.roster import TOPICS_OF_WORKERS, Roster, Topic
+from pulse_server.dispatch.workers import Backlog, Session
 from tests.fakes.wakeups import FakeWakeupLine
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
@@ -58,7 +56,7 @@ async def test_workers_that_share_their_topics_count_once() -> None:
 async def test_worker_that_comes_back_is_let_in_however_full_the_server_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pulse_server.dispatch.demand.TOPICS_OF_WORKERS", 10)
+    monkeypatch.setattr("pulse_server.dispatch.roster.TOPICS_OF_WORKERS", 10)
     roster = a_roster()
     roster.add(a_session(1, count=10), [])
 
@@ -69,7 +67,7 @@ async def test_worker_that_comes_back_is_let_in_however_full_the_server_is(
 
 
 async def test_refused_worker_changes_nothing_for_its_stream_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_server.dispatch.demand.TOPICS_OF_WORKERS", 10)
+    monkeypatch.setattr("pulse_server.dispatch.roster.TOPICS_OF_WORKERS", 10)
     roster = a_roster()
     before = a_session(1, count=10)
     roster.add(before, [])
@@ -91,7 +89,7 @@ def test_what_is_kept_for_each_topic_has_no_dictionary_of_its_own() -> None:
 async def test_refused_stream_is_answered_with_a_sentence(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.dispatch.demand.TOPICS_OF_WORKERS", 2)
+    monkeypatch.setattr("pulse_server.dispatch.roster.TOPICS_OF_WORKERS", 2)
     request = pb.StreamJobsRequest(worker_id="w1", topics=["a", "b", "c"], capacity=1)
 
     with pytest.raises(grpc.aio.AioRpcError, match="are allowed at the most") as refused:

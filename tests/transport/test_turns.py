@@ -10,16 +10,13 @@ from typing import Any
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.ids import new_id
-from pulse_server.transport.grpc import (
-    convert_jobs,
-    convert_overview,
-    convert_schedules,
-    convert_times,
-    convert_work,
-    schedules,
-)
-from pulse_server.turns import TURN_ENTRIES, TURN_VIEWS
+from pulse_server.base.ids import new_id
+from pulse_server.base.loops import TURN_ENTRIES, TURN_VIEWS
+from pulse_server.doors import boundary
+from pulse_server.jobs import messages
+from pulse_server.schedules import rpcs
+from pulse_server.views import rpcs as views_rpcs
+from pulse_server.work import worker_rpcs
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 VIEWS = 3 * TURN_VIEWS
@@ -98,7 +95,7 @@ async def test_page_of_jobs_is_converted_in_turns(
 ) -> None:
     await server.submit_many(VIEWS)
     call = server.stub.ListJobs(pb.ListJobsRequest(limit=VIEWS))
-    counted = await calls_by_turn(monkeypatch, convert_jobs, "job_view", call)
+    counted = await calls_by_turn(monkeypatch, messages, "job_view", call)
 
     assert (sum(counted), max(counted)) == (VIEWS, TURN_VIEWS)
 
@@ -109,7 +106,7 @@ async def test_schedules_are_converted_in_turns(
 ) -> None:
     await add_schedules(server)
     call = server.stub.ListSchedules(pb.ListSchedulesRequest(limit=limit))
-    counted = await calls_by_turn(monkeypatch, convert_schedules, "schedule_view", call)
+    counted = await calls_by_turn(monkeypatch, rpcs, "schedule_view", call)
 
     assert (sum(counted), max(counted)) == (VIEWS, TURN_VIEWS)
 
@@ -120,7 +117,7 @@ async def test_jobs_of_a_schedule_are_converted_in_turns(
 ) -> None:
     schedule_id = await add_fires(server)
     call = server.stub.ListScheduleJobs(pb.ListScheduleJobsRequest(schedule_id=schedule_id, limit=limit))
-    counted = await calls_by_turn(monkeypatch, convert_jobs, "job_view", call)
+    counted = await calls_by_turn(monkeypatch, messages, "job_view", call)
 
     assert (sum(counted), max(counted)) == (VIEWS, TURN_VIEWS)
 
@@ -131,7 +128,7 @@ async def test_fires_of_a_schedule_are_converted_in_turns(
 ) -> None:
     schedule_id = await add_fires(server)
     call = server.stub.ListScheduleFires(pb.ListScheduleFiresRequest(schedule_id=schedule_id, limit=limit))
-    counted = await calls_by_turn(monkeypatch, schedules, "_fire_view", call)
+    counted = await calls_by_turn(monkeypatch, rpcs, "_fire_view", call)
 
     assert (sum(counted), max(counted)) == (VIEWS, TURN_VIEWS)
 
@@ -141,7 +138,7 @@ async def test_groups_of_dead_letters_are_converted_in_turns(
 ) -> None:
     await add_dead_letters(server)
     call = server.stub.ListDeadLetterGroups(pb.ListDeadLetterGroupsRequest(limit=VIEWS))
-    counted = await calls_by_turn(monkeypatch, convert_overview, "job_view", call)
+    counted = await calls_by_turn(monkeypatch, views_rpcs, "job_view", call)
 
     assert (sum(counted), max(counted)) == (VIEWS, TURN_VIEWS)
 
@@ -154,7 +151,7 @@ async def test_paused_topics_are_converted_in_turns(
         VIEWS,
     )
     call = server.stub.GetDispatchStatus(pb.GetDispatchStatusRequest())
-    counted = await calls_by_turn(monkeypatch, convert_times, "timestamp", call)
+    counted = await calls_by_turn(monkeypatch, boundary, "timestamp", call)
 
     assert max(counted) <= TURN_VIEWS + 1  # and that of everything
 
@@ -162,7 +159,7 @@ async def test_paused_topics_are_converted_in_turns(
 async def test_submitted_jobs_are_read_in_turns(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted = await calls_by_turn(monkeypatch, convert_jobs, "new_job", server.submit_many(ENTRIES))
+    counted = await calls_by_turn(monkeypatch, messages, "new_job", server.submit_many(ENTRIES))
 
     assert (sum(counted), max(counted)) == (ENTRIES, TURN_ENTRIES)
 
@@ -172,7 +169,7 @@ async def test_submitted_jobs_with_much_metadata_are_read_in_shorter_turns(
 ) -> None:
     metadata = {f"key{number}": "value" for number in range(49)}
     call = server.submit_many(100, metadata=metadata)
-    counted = await calls_by_turn(monkeypatch, convert_jobs, "new_job", call)
+    counted = await calls_by_turn(monkeypatch, messages, "new_job", call)
 
     assert (sum(counted), max(counted)) == (100, TURN_ENTRIES // 50)
 
@@ -210,6 +207,6 @@ WORKERS_CALLS: dict[str, Call] = {
 async def test_what_workers_send_is_read_in_turns(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    counted = await calls_by_turn(monkeypatch, convert_work, "parse_id", WORKERS_CALLS[name](server))
+    counted = await calls_by_turn(monkeypatch, worker_rpcs, "parse_id", WORKERS_CALLS[name](server))
 
     assert (sum(counted), max(counted)) == (ENTRIES, TURN_ENTRIES)

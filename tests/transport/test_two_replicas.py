@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.arrivals import Arrival
+from pulse_server.jobs.reports import Arrival
 from tests.eventually import PROMPT_SECONDS
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 from tests.transport.streaming_worker import claim_of
@@ -23,7 +23,7 @@ async def replicas(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[ServerUnderTest, ServerUnderTest]]:
     """Both run and listen for each other's wake-ups."""
-    monkeypatch.setattr("pulse_server.postgres.wakeups.LISTEN_RETRY", 0.05 * SECOND)
+    monkeypatch.setattr("pulse_server.wakeups.line.LISTEN_RETRY", 0.05 * SECOND)
     async with server_under_test(database_dsn) as a, server_under_test(database_dsn) as b:
         await both_listen(a)
         yield a, b
@@ -122,7 +122,7 @@ async def test_claims_that_ended_while_a_server_was_cut_off_are_stopped_once_it_
     async with there.worker() as worker:
         ids = await there.submit_many(2)
         held = await worker.take(2)
-        monkeypatch.setattr("pulse_server.postgres.wakeups.LISTEN_RETRY", 0.3 * SECOND)
+        monkeypatch.setattr("pulse_server.wakeups.line.LISTEN_RETRY", 0.3 * SECOND)
         for pid in await both_listen(here):
             await here.table.connection.execute("SELECT pg_terminate_backend($1)", pid)
         # Nothing is announced: as if the other server had done it while this one did not listen.

@@ -8,11 +8,10 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.access.users import Role, User
-from pulse_server.dispatch.backlog import Backlog
+from pulse_server.base.errors import Unavailable
 from pulse_server.dispatch.roster import Roster
-from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.errors import Unavailable
-from pulse_server.service.unserved_topics import MOST_NOTES, Note, UnservedTopics
+from pulse_server.dispatch.workers import Backlog, Session
+from pulse_server.topics.rpcs import MOST_NOTES, Note, UnservedTopics
 from tests.fakes.wakeups import FakeWakeupLine
 from tests.rows import each_row
 from tests.transport.authorized import PASSWORD, caller
@@ -26,7 +25,7 @@ MEANT = NOTE + " Did you mean {!r}?"
 @pytest.fixture
 async def server(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServerUnderTest]:
     """A server that has been there for a while."""
-    monkeypatch.setattr("pulse_server.service.unserved_topics.LOOK_TIMEOUT", timedelta(seconds=20))
+    monkeypatch.setattr("pulse_server.topics.rpcs.LOOK_TIMEOUT", timedelta(seconds=20))
     async with server_under_test(database_dsn) as server:
         server.app.unserved._quiet_until = 0.0
         yield server
@@ -43,7 +42,7 @@ async def server(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 async def test_role_that_may_not_list_topics_learns_no_other_name(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch, role: Role, expected: str
 ) -> None:
-    monkeypatch.setattr("pulse_server.service.unserved_topics.LOOK_TIMEOUT", timedelta(seconds=20))
+    monkeypatch.setattr("pulse_server.topics.rpcs.LOOK_TIMEOUT", timedelta(seconds=20))
     users = (User("shop", PASSWORD, Role.WORKER), User("ada", PASSWORD, role))
     async with server_under_test(database_dsn, users=users) as server:
         server.app.unserved._quiet_until = 0.0

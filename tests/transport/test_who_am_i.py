@@ -6,15 +6,12 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.access.authenticator import Authenticator
-from pulse_server.access.directory import Directory
-from pulse_server.access.users import Role, User
-from pulse_server.domain.errors import Unauthenticated
-from pulse_server.telemetry.metrics import Metrics
-from pulse_server.transport.grpc.access import AccessRpcs
-from pulse_server.transport.grpc.boundary import SERVICE
-from pulse_server.transport.grpc.callers import Callers
-from pulse_server.transport.grpc.permissions import may_call
+from pulse_server.access.service import Authenticator
+from pulse_server.access.users import Directory, Role, User
+from pulse_server.base.errors import Unauthenticated
+from pulse_server.base.metrics import Metrics
+from pulse_server.doors.boundary import SERVICE
+from pulse_server.doors.callers import AccessRpcs, Callers, may_call
 from tests.transport.authorized import METHODS, PASSWORD, USERS, answer, basic, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 

@@ -10,10 +10,10 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.access.users import Role, User
-from pulse_server.transport.grpc.steps import StepRpcs
-from pulse_server.transport.grpc.topics import TopicRpcs
-from pulse_server.transport.grpc.work import WorkRpcs
-from pulse_server.transport.grpc.workflows import WorkflowRpcs
+from pulse_server.steps.rpcs import StepRpcs
+from pulse_server.topics.rpcs import TopicRpcs
+from pulse_server.work.worker_rpcs import WorkRpcs
+from pulse_server.workflows.rpcs import WorkflowRpcs
 from tests.transport.authorized import PASSWORD, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.streaming_worker import StreamingWorker, claim_of

@@ -7,10 +7,10 @@ from importlib.resources import files
 from typing import get_args
 
 import pulse
-from pulse_server.domain import bounds as of_pulsed
-from pulse_server.domain import error_groups, limits
-from pulse_server.domain.jobs import Outcome
-from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL
+from pulse_server.base import bounds
+from pulse_server.base import bounds as of_pulsed
+from pulse_server.jobs.rules import LIVE, REDRIVABLE, TERMINAL, Outcome
+from pulse_server.topics import rules
 from pulse_ui import tuning
 from pulse_ui.jobs.actions import ACTIONS
 from pulse_ui.jobs.views import OUTCOMES
@@ -22,9 +22,9 @@ def test_limits_are_those_of_pulsed() -> None:
     assert tuning.LONGEST_LANE == of_pulsed.MAX_KEY_LENGTH
     assert tuning.LAST_MOMENT == of_pulsed.LAST_MOMENT
     assert tuning.FURTHER_ATTEMPTS == (1, of_pulsed.MAX_ATTEMPTS)
-    assert tuning.MOST_WEIGHT == limits.MAX_WEIGHT
-    assert tuning.LONGEST_HOLD == limits.LONGEST_HOLD
-    assert tuning.WITHOUT_GROUP == error_groups.WITHOUT_GROUP
+    assert tuning.MOST_WEIGHT == rules.MAX_WEIGHT
+    assert tuning.LONGEST_HOLD == rules.LONGEST_HOLD
+    assert tuning.WITHOUT_GROUP == bounds.WITHOUT_GROUP
 
 
 def test_topics_are_those_that_pulsed_takes() -> None:

@@ -8,8 +8,8 @@ from cronsim import CronSim
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.timetables import read_expression
+from pulse_server.base.errors import InvalidArgument
+from pulse_server.schedules.rules import read_expression
 from pulse_ui.schedules.views import cron_words, read_interval
 from pulse_ui.words import interval_words
 from tests.rows import each_row

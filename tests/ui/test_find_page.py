@@ -8,8 +8,8 @@ import re
 import pytest
 from playwright.async_api import Page, expect
 
-from pulse_server.reads import searches
-from pulse_server.service import jobs
+from pulse_server.views import records
+from pulse_server.work import jobs
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.dashboards import DashboardUnderTest
 from tests.ui.visitors import Visitor
@@ -48,7 +48,7 @@ async def test_question_mark_opens_the_help_and_escape_closes_it(
 async def test_search_states_its_bound_and_goes_on_with_older_jobs(
     page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(searches, "COMPARED", 4)
+    monkeypatch.setattr(records, "COMPARED", 4)
     old = await server.submit("orders")
     await server.submit_many(4, "mail")
     await page.goto(f"{dashboard.url}/find?q=order")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulse_server.access.authenticator import LOGIN_BURST_PER_PEER, LOGIN_BURST_PER_USER, Throttle
+from pulse_server.access.service import LOGIN_BURST_PER_PEER, LOGIN_BURST_PER_USER, Throttle
 from pulse_ui import tuning
 from pulse_ui.access import LoginThrottle
 

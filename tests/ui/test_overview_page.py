@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from playwright.async_api import Page, expect
 
-from pulse_server.reads import findings
+from pulse_server.views import attention
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.conftest import log_in
 from tests.ui.dashboards import DashboardUnderTest
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("impatient")
 async def test_topic_without_a_worker_needs_attention_until_one_comes(
     page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(findings, "WORKERS_AWAY", timedelta())
+    monkeypatch.setattr(attention, "WORKERS_AWAY", timedelta())
     await server.submit("mail")
     await page.goto(dashboard.url)
     await expect(page.locator("main")).to_contain_text("mail has 1 ready job and no worker")

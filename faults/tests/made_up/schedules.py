@@ -8,7 +8,7 @@ from uuid import UUID
 from faults.changes import ScheduleChange
 from faults.tests.made_up.jobs import MadeUpJob
 from faults.tests.made_up.runs import STEP, MadeUpRun
-from pulse_server.domain.schedules import fire_id
+from pulse_server.schedules.rules import fire_id
 
 SECOND = 1_000_000
 

@@ -204,7 +204,7 @@ class OnCommitHandle(LaterHandle):
 #
 # After the commit a refusal would be too late: the rows are stored, and the job would be lost.
 
-# Those of pulse_server/domain/bounds.py: a test gives one table of bad requests to both.
+# Those of pulse_server/base/bounds.py: a test gives one table of bad requests to both.
 _LONGEST_TEXT = 255
 _MOST_ENTRIES = 64
 _MOST_METADATA_BYTES = 16 * 1024

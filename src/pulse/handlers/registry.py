@@ -374,7 +374,7 @@ def is_redefined(known: object, function: object) -> bool:
 
 logger = logging.getLogger("pulse")
 
-# Those of pulse_server/domain/bounds.py.
+# Those of pulse_server/base/bounds.py.
 _TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]*")
 _LONGEST_TOPIC = 255
 

@@ -19,7 +19,7 @@ from pulse.testing.server import KitServer, view
 from pulse.testing.working import Ran, Working
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.redirection import redirected
-from pulse_server.domain.jobs import Job
+from pulse_server.jobs.rules import Job
 
 # ---------------------------------------------------------------- matching
 # Finds jobs by topic and arguments, and lists them in the text of an error.

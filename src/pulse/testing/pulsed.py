@@ -26,10 +26,16 @@ from pulse.jobs.models import JobStatus
 from pulse.wire.endpoint import Endpoint, make_endpoint
 from pulse.wire.redirection import redirected
 from pulse.wire.servers import open_channel
-from pulse_server.embedded.console import url_of
-from pulse_server.postgres.tls import tls_arguments
-from pulse_server.settings.connection_strings import BadConnectionString, is_url, split_url, with_parameters
-from pulse_server.settings.database_url import DatabaseUrl, read_database_url
+from pulse_server.database.connector import tls_arguments
+from pulse_server.database.urls import (
+    BadConnectionString,
+    DatabaseUrl,
+    is_url,
+    read_database_url,
+    split_url,
+    with_parameters,
+)
+from pulse_server.embedded.cluster import url_of
 
 # Rows of the migrations, and of the server that runs.
 _KEPT = ["schema_migrations", "dispatch_control", "servers", "spared_workers"]

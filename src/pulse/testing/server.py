@@ -23,21 +23,18 @@ from pulse.jobs.models import JobInfo, job_info
 from pulse.testing.store import LEASE, WORKER, give_back, lend
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.servers import FROM_PULSED
-from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.ids import parse_id
-from pulse_server.domain.jobs import Claim, ClaimedJob, Job
-from pulse_server.domain.slots import Slots
-from pulse_server.domain.status import TERMINAL
-from pulse_server.postgres.claimed_steps import with_steps
-from pulse_server.postgres.claiming import claimed_jobs
-from pulse_server.postgres.rows import job_from_row
-from pulse_server.postgres.statements import with_fragments
-from pulse_server.service.samples import unsampled
-from pulse_server.transport.grpc import convert_jobs
-from pulse_server.transport.grpc.boundary import SERVICE
-from pulse_server.transport.grpc.convert_times import wire_duration
-from pulse_server.transport.grpc.deliveries import DeliveryEncoder
+from pulse_server.base.errors import InvalidArgument
+from pulse_server.base.ids import parse_id
+from pulse_server.base.sharing import unsampled
+from pulse_server.database.statements import with_fragments
+from pulse_server.dispatch.workers import Session
+from pulse_server.doors.boundary import SERVICE, wire_duration
+from pulse_server.jobs import messages as jobs_messages
+from pulse_server.jobs.leases import claimed_jobs, with_steps
+from pulse_server.jobs.reads import job_from_row
+from pulse_server.jobs.reports import Slots
+from pulse_server.jobs.rules import TERMINAL, Claim, ClaimedJob, Job
+from pulse_server.work.worker_rpcs import DeliveryEncoder
 
 if TYPE_CHECKING:
     from pulse.wire.endpoint import Endpoint
@@ -402,7 +399,7 @@ async def answered(handler: Any, requests: list[Any]) -> Any:
 
 def view(row: Job) -> JobInfo:
     """Return a job as a client reads it."""
-    return job_info(convert_jobs.job_view(row))
+    return job_info(jobs_messages.job_view(row))
 
 
 def rpc_error(code: grpc.StatusCode, sentence: str) -> grpc.aio.AioRpcError:
@@ -581,7 +578,7 @@ class AwaitJobs:
             if job is None:
                 answer.missing.append(job_id)
             elif job.status in TERMINAL:
-                answer.finished.append(convert_jobs.job_view(job))
+                answer.finished.append(jobs_messages.job_view(job))
             else:
                 sentence = f"Job {job.id} ({job.topic}) is {job.status}. {NOTHING_RUNS}"
                 self._answers.put_nowait(rpc_error(grpc.StatusCode.FAILED_PRECONDITION, sentence))

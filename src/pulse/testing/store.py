@@ -32,14 +32,13 @@ import grpc
 from pulse.errors import Unavailable
 from pulse.installation import how_to_install
 from pulse.testing.pulsed import connect, connected, named
-from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.errors import PulseError as ServerError
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.migrations.runner import apply_migrations
-from pulse_server.postgres.wakeups import NoWakeupLine
+from pulse_server.base.errors import PulseError as ServerError
+from pulse_server.database.connections import Database
+from pulse_server.database.schema import apply_migrations
+from pulse_server.database.urls import BadConnectionString, DatabaseUrl, read_database_url
+from pulse_server.dispatch.workers import Session
 from pulse_server.settings import Settings
-from pulse_server.settings.connection_strings import BadConnectionString
-from pulse_server.settings.database_url import DatabaseUrl, read_database_url
+from pulse_server.wakeups.line import NoWakeupLine
 
 if TYPE_CHECKING:
     from pulse_server.app import App

@@ -58,9 +58,8 @@ from pulse.worker.outcomes import (
 )
 from pulse.worker.reporter import encode_results
 from pulse.worker.threads import ThreadCall, TimeLimits, take_back
-from pulse_server.domain.jobs import Job
-from pulse_server.domain.jobs import Outcome as StoredOutcome
-from pulse_server.domain.status import TERMINAL
+from pulse_server.jobs.rules import TERMINAL, Job
+from pulse_server.jobs.rules import Outcome as StoredOutcome
 
 TERMS = LeaseTerms(max_result_bytes=SETTINGS.max_result_bytes)
 

@@ -9,18 +9,16 @@ from datetime import timedelta
 from itertools import islice
 from time import time_ns
 
-from pulse_server.clock import lease_clock
+from pulse_server.base.errors import PulseError
+from pulse_server.base.loops import Loop, lease_clock
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
-from pulse_server.domain.errors import PulseError
-from pulse_server.domain.jobs import Claim, ClaimedJob, Level, NewJob, ReleaseAnswer, Submitted
-from pulse_server.domain.leases import NO_PROGRESS
-from pulse_server.domain.limits import LimitedClaims, LimitedHandover
-from pulse_server.domain.progress import ProgressReport
-from pulse_server.domain.slots import Slots, Taker
-from pulse_server.loops import Loop
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.limits import PostgresLimitRepo
+from pulse_server.dispatch.rules import LimitedClaims, LimitedHandover
+from pulse_server.dispatch.store import PostgresLimitedClaims
+from pulse_server.jobs.new_jobs import NewJob, Submitted
+from pulse_server.jobs.reports import NO_PROGRESS, Slots, Taker
+from pulse_server.jobs.rules import Claim, ClaimedJob, Level, ProgressReport, ReleaseAnswer
+from pulse_server.jobs.store import PostgresJobRepo
 
 # A job whose row is locked is released once it is free. Past these tries its lease expires instead.
 RELEASE_TRIES = 20
@@ -46,7 +44,7 @@ class Claims:
     def __init__(
         self,
         repo: PostgresJobRepo,
-        limits: PostgresLimitRepo,
+        limits: PostgresLimitedClaims,
         publisher: Publisher,
         spared_workers: SparedWorkers,
         lease_ttl: timedelta,

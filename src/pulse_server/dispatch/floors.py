@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from pulse_server.clock import lease_clock
-from pulse_server.domain.jobs import ClaimedJob, Level
+from pulse_server.base.loops import lease_clock
+from pulse_server.jobs.rules import ClaimedJob, Level
 
 # A bound is this much lower than its floor. It covers the time until a statement with bounds
 # begins, and the travel time of another server's announcement. Own submits announce their age.

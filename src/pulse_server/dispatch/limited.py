@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from weakref import WeakSet
 
-from pulse_server.domain.jobs import ClaimedJob
+from pulse_server.jobs.rules import ClaimedJob
 
 # A claim that found nothing though there may be more is repeated after this, doubled with each in a row: it
 # may have met rows that another session has locked.

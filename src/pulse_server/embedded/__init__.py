@@ -1,9 +1,8 @@
 """A Postgres of one's own, for `pulsed` without DB_HOST: a child process on a private unix socket."""
 
-from pulse_server.embedded.cluster import EmbeddedPostgres
-from pulse_server.embedded.console import psql_command
+from pulse_server.embedded.cluster import EmbeddedPostgres, kept, psql_command
 from pulse_server.embedded.directory import default_data_directory
-from pulse_server.embedded.errors import (
+from pulse_server.embedded.processes import (
     DataDirectoryInUse,
     DataDirectoryUnusable,
     EmbeddedError,
@@ -12,7 +11,6 @@ from pulse_server.embedded.errors import (
     StartFailed,
     WrongMajorVersion,
 )
-from pulse_server.embedded.keeping import kept
 
 __all__ = [
     "DataDirectoryInUse",

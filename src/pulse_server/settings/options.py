@@ -1,11 +1,259 @@
-"""Every option of pulsed: its variable, flag, default and purpose. `--help` prints it."""
+"""Texts to values. Each function names the setting in the sentence that it raises, and never a secret.
+
+The type of an option of pulsed.
+
+Every option of pulsed: its variable, flag, default and purpose. `--help` prints it.
+"""
 
 from __future__ import annotations
 
-from pulse_server import tuning
-from pulse_server.settings import parsing
-from pulse_server.settings.option import Option
-from pulse_server.settings.parsing import written
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pulse.topic_settings import BACKOFF, Backoff
+from pulse_server.access.users import BadUsers, User, parse_users
+from pulse_server.base import bounds, tuning
+from pulse_server.base.bounds import MOST_STEP_BYTES, MOST_STEPS, MOST_WORKFLOW_JOBS
+from pulse_server.database.urls import BadConnectionString, read_database_url
+
+DEFAULT_PORT = 50051
+LOOPBACK = "127.0.0.1"
+EVERYWHERE = "[::]"
+
+_LOG_LEVELS = ("debug", "info", "warning", "error")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_SECONDS_OF = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
+_SHORTEST = timedelta(milliseconds=1)  # a shorter tick would spin
+_LONGEST = timedelta(days=365)
+_LONGEST_RETENTION = timedelta(days=3650)
+_YES = frozenset({"1", "on", "true", "yes"})
+_NO = frozenset({"0", "off", "false", "no"})
+_MOST_PROCESSES = 64
+_SIZE = re.compile(r"(\d+)(k|m)?(?:i?b)?")
+_BYTES_OF = {None: 1, "k": 1024, "m": 1024 * 1024}
+_HOST = re.compile(r"[\w.-]*|\[[0-9A-Fa-f:.]+(%\w+)?\]")
+_UNIX = "unix:"
+
+
+class BadSettings(Exception):
+    """Settings are wrong; each problem is a sentence that names the setting and the values it takes."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class Address(NamedTuple):
+    """Where to listen. The default host depends on access: all callers, or known users only."""
+
+    host: str
+    port: int
+
+    def in_full(self, default_host: str) -> str:
+        return f"{self.host or default_host}:{self.port}"
+
+
+class UnixAddress(NamedTuple):
+    """A unix socket to listen on; every process that may open the file may connect."""
+
+    path: str
+
+    def in_full(self, _default_host: str) -> str:
+        return f"{_UNIX}{self.path}"
+
+
+def parse_duration(text: str, name: str, *, longest: timedelta = _LONGEST) -> timedelta:
+    """'500ms', '30s', '5m', '1h', '7d', or bare seconds."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    seconds = float(match[1]) * _SECONDS_OF[match[2]] if match else 0.0
+    if not _SHORTEST.total_seconds() <= seconds <= longest.total_seconds():
+        raise BadSettings(
+            f"{name} is {text!r}: give a duration such as 500ms, 30s, 5m, 1h or 7d, "
+            f"from 1ms to {longest.days}d."
+        )
+    return timedelta(seconds=seconds)
+
+
+def parse_retention(text: str, name: str) -> timedelta | None:
+    """A duration, or 'forever'."""
+    if text.strip().lower() == "forever":
+        return None
+    try:
+        return parse_duration(text, name, longest=_LONGEST_RETENTION)
+    except BadSettings as error:
+        raise BadSettings(f"{error} Or 'forever', to delete nothing.") from None
+
+
+def parse_grace(text: str, name: str) -> timedelta:
+    """A duration, or 0."""
+    return timedelta() if text.strip() in ("0", "0s") else parse_duration(text, name)
+
+
+def parse_address(
+    text: str, name: str = "PULSE_GRPC_ADDR", default_port: int | None = DEFAULT_PORT
+) -> Address:
+    """A port, ':port' or 'host:port', or a host alone where the port has a default."""
+    text = text.strip()
+    host, separator, port = text.rpartition(":")
+    is_host_alone = text.endswith("]") or (not separator and not port.isdecimal())
+    if is_host_alone and default_port is not None:
+        host, port = text, str(default_port)
+    if not port.isdecimal() or int(port) > 65535 or not _HOST.fullmatch(host):
+        raise BadSettings(
+            f"{name} is {text!r}: give a port, :port or host:port; "
+            "an IPv6 address goes into brackets, as in [::1]:6000."
+        )
+    return Address(host, int(port))
+
+
+def parse_http_address(text: str, name: str) -> Address | UnixAddress:
+    """As for gRPC but without a default port, or 'unix:/path'."""
+    path = text.strip().removeprefix(_UNIX)
+    if path != text.strip():
+        if not path.startswith("/"):
+            raise BadSettings(f"{name} is {text!r}: after unix: comes the absolute path of the socket.")
+        return UnixAddress(path)
+    return parse_address(text, name, default_port=None)
+
+
+def parse_database_url(text: str, name: str) -> str:
+    """A URL or key=value pairs, as libpq takes them. Returned as it was written."""
+    try:
+        read_database_url(text)
+    except BadConnectionString as error:
+        raise BadSettings(f"{name} {error}") from None
+    return text.strip()
+
+
+def parse_log_level(text: str, name: str) -> str:
+    level = text.strip().lower()
+    if level not in _LOG_LEVELS:
+        raise BadSettings(f"{name} is {text!r}: give one of {', '.join(_LOG_LEVELS)}.")
+    return level
+
+
+def parse_switch(text: str, name: str) -> bool:
+    word = text.strip().lower()
+    if word not in _YES | _NO:
+        raise BadSettings(f"{name} is {text!r}: give on or off.")
+    return word in _YES
+
+
+def parse_user_list(text: str, name: str) -> tuple[User, ...]:
+    try:
+        return parse_users(text, name)
+    except BadUsers as error:
+        raise BadSettings(str(error)) from None
+
+
+def parse_processes(text: str, name: str) -> int:
+    return _parse_count(text, name, _MOST_PROCESSES)
+
+
+def parse_attempts(text: str, name: str) -> int:
+    return _parse_count(text, name, bounds.MAX_ATTEMPTS)
+
+
+def parse_steps(text: str, name: str) -> int:
+    return _parse_count(text, name, MOST_STEPS)
+
+
+def parse_workflow_jobs(text: str, name: str) -> int:
+    return _parse_count(text, name, MOST_WORKFLOW_JOBS)
+
+
+def parse_result_size(text: str, name: str) -> int:
+    """'65536' or '64K', up to the largest payload of a job."""
+    return _parse_size(text, name, bounds.MAX_PAYLOAD_BYTES)
+
+
+def parse_step_size(text: str, name: str) -> int:
+    """'65536' or '64K', up to the largest step that fits into an answer."""
+    return _parse_size(text, name, MOST_STEP_BYTES)
+
+
+def _parse_size(text: str, name: str, most: int) -> int:
+    match = _SIZE.fullmatch(text.strip().lower())
+    size = int(match[1]) * _BYTES_OF[match[2]] if match else 0
+    if not 1 <= size <= most:
+        longest = most // (1024 * 1024)
+        raise BadSettings(f"{name} is {text!r}: give a size such as 65536, 64K or 1M, from 1 to {longest}M.")
+    return size
+
+
+def parse_backoff(text: str, name: str) -> Backoff:
+    """'first=2s,factor=3,longest=6h,jitter=0.2'; the last three may be left out."""
+    try:
+        backoff = BACKOFF.parse(text)
+        BACKOFF.check(backoff)
+    except ValueError:
+        raise BadSettings(
+            f"{name} is {text!r}: give first=2s,factor=3,longest=6h,jitter=0.2, with a factor from 1 to 100, "
+            "a jitter from 0 to 1, and longest no shorter than first. All but first may be left out."
+        ) from None
+    return backoff
+
+
+def _parse_count(text: str, name: str, most: int) -> int:
+    if not text.strip().isdecimal() or not 1 <= int(text) <= most:
+        raise BadSettings(f"{name} is {text!r}: give a number from 1 to {most}.")
+    return int(text)
+
+
+def parse_path(text: str, name: str) -> Path:
+    try:
+        return Path(text.strip()).expanduser()
+    except RuntimeError:
+        raise BadSettings(f"{name} is {text!r}: there is no such home directory.") from None
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can connect to host:port. A name other than localhost may lead anywhere."""
+    if address.startswith(_UNIX):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def written(span: timedelta) -> str:
+    """The duration as an option takes it: 7d, 30s, 500ms."""
+    seconds = span.total_seconds()
+    if seconds >= 86400 and seconds % 86400 == 0:
+        return f"{seconds / 86400:g}d"
+    return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1000:g}ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option. `parse` takes the text and the option's name, and raises BadSettings."""
+
+    field: str
+    variable: str
+    group: str
+    help: str
+    parse: Callable[[str, str], Any]
+    default: str = ""
+    """As an operator would write it. Empty: no default, or it depends on other settings."""
+    metavar: str = ""
+    is_secret: bool = False
+    """Never printed, and has no flag: every user of the machine can read a command line."""
+
+    @property
+    def flag(self) -> str | None:
+        if self.is_secret:
+            return None
+        return "--" + self.variable.removeprefix("PULSE_").lower().replace("_", "-")
+
 
 OPTIONS: tuple[Option, ...] = (
     # --- where
@@ -14,7 +262,7 @@ OPTIONS: tuple[Option, ...] = (
         "DB_HOST",
         "database",
         "postgres:// URL, or key=value pairs; several hosts follow a failover; unset: an embedded Postgres",
-        parsing.parse_database_url,
+        parse_database_url,
         metavar="URL",
         is_secret=True,
     ),
@@ -23,7 +271,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_DB_POOLER",
         "database",
         "DB_HOST is a PgBouncer in transaction mode: no LISTEN, no session settings, nothing prepared",
-        parsing.parse_switch,
+        parse_switch,
         "off",
         "on|off",
     ),
@@ -32,7 +280,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_DATA_DIR",
         "database",
         "where the embedded Postgres keeps its data; without XDG_DATA_HOME: ~/.local/share/pulse",
-        parsing.parse_path,
+        parse_path,
         "$XDG_DATA_HOME/pulse",
         "DIR",
     ),
@@ -41,8 +289,8 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_GRPC_ADDR",
         "doors",
         "port, :port or host:port for gRPC; without a host: this machine only, everywhere if there are users",
-        parsing.parse_address,
-        str(parsing.DEFAULT_PORT),
+        parse_address,
+        str(DEFAULT_PORT),
         "ADDR",
     ),
     Option(
@@ -50,7 +298,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_HTTP_ADDR",
         "doors",
         "the same for /healthz, /readyz and /metrics, or unix:/path; unset: no HTTP",
-        parsing.parse_http_address,
+        parse_http_address,
         metavar="ADDR",
     ),
     Option(
@@ -58,7 +306,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_AUTH_USERS",
         "doors",
         "user:password[:role], comma-separated; a password that starts with $2 is a bcrypt hash; unset: open",
-        parsing.parse_user_list,
+        parse_user_list,
         metavar="USERS",
         is_secret=True,
     ),
@@ -67,7 +315,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_AUTH_USERS_FILE",
         "doors",
         "the same from a file, one user a line, read again when it changes",
-        parsing.parse_path,
+        parse_path,
         metavar="FILE",
     ),
     Option(
@@ -75,20 +323,20 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_INSECURE_OPEN_TO_NETWORK",
         "doors",
         "without users, listen on an address that others can reach: everyone who connects may do everything",
-        parsing.parse_switch,
+        parse_switch,
         "off",
         "on|off",
     ),
     Option(
         *("metrics_need_login", "PULSE_METRICS_AUTH", "doors", "let only these users read /metrics"),
-        *(parsing.parse_switch, "off", "on|off"),
+        *(parse_switch, "off", "on|off"),
     ),
     Option(
         "tls_certificate",
         "PULSE_TLS_CERT",
         "doors",
         "PEM file with the certificate chain; with PULSE_TLS_KEY, turns TLS on",
-        parsing.parse_path,
+        parse_path,
         metavar="FILE",
     ),
     Option(
@@ -96,7 +344,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_TLS_KEY",
         "doors",
         "PEM file with its private key",
-        parsing.parse_path,
+        parse_path,
         metavar="FILE",
     ),
     Option(
@@ -104,7 +352,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_TLS_CLIENT_CA",
         "doors",
         "PEM file with the authorities whose client certificates are asked for (mutual TLS)",
-        parsing.parse_path,
+        parse_path,
         metavar="FILE",
     ),
     Option(
@@ -112,7 +360,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_GRPC_REFLECTION",
         "doors",
         "let tools such as grpcurl read the contract from the server",
-        parsing.parse_switch,
+        parse_switch,
         "off",
         "on|off",
     ),
@@ -122,7 +370,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_PROCESSES",
         "running",
         "how many server processes share the port",
-        parsing.parse_processes,
+        parse_processes,
         "1",
         "N",
     ),
@@ -131,7 +379,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_LOG_LEVEL",
         "running",
         "debug, info, warning or error",
-        parsing.parse_log_level,
+        parse_log_level,
         "info",
         "LEVEL",
     ),
@@ -140,7 +388,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_DRAIN_TIMEOUT",
         "running",
         "how long calls under way may take after SIGTERM",
-        parsing.parse_duration,
+        parse_duration,
         written(tuning.DRAIN_TIMEOUT),
         "DURATION",
     ),
@@ -149,7 +397,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_LEASE_TTL",
         "leases",
         "how long a worker may be silent before its jobs are taken back",
-        parsing.parse_duration,
+        parse_duration,
         written(tuning.LEASE_TTL),
         "DURATION",
     ),
@@ -158,7 +406,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_HEARTBEAT_INTERVAL",
         "leases",
         "how often workers are asked to beat",
-        parsing.parse_duration,
+        parse_duration,
         written(tuning.HEARTBEAT_INTERVAL),
         "DURATION",
     ),
@@ -167,7 +415,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_WATCHDOG_INTERVAL",
         "leases",
         "how often expired leases are reaped",
-        parsing.parse_duration,
+        parse_duration,
         written(tuning.WATCHDOG_INTERVAL),
         "DURATION",
     ),
@@ -176,7 +424,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_DISPATCH_INTERVAL",
         "leases",
         "how long a job waits at the most if its wake-up is lost",
-        parsing.parse_duration,
+        parse_duration,
         written(tuning.DISPATCH_INTERVAL),
         "DURATION",
     ),
@@ -185,7 +433,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_MAX_ATTEMPTS",
         "runs",
         "attempts of jobs that are submitted without their own number",
-        parsing.parse_attempts,
+        parse_attempts,
         str(tuning.MAX_ATTEMPTS),
         "N",
     ),
@@ -194,7 +442,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_BACKOFF",
         "runs",
         "delays between attempts: the first, the factor of each next one, the longest, their spread",
-        parsing.parse_backoff,
+        parse_backoff,
         tuning.BACKOFF,
         metavar="DELAYS",
     ),
@@ -203,7 +451,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_ATTEMPT_TIMEOUT",
         "runs",
         "how long one attempt may take; unset: no limit",
-        parsing.parse_duration,
+        parse_duration,
         metavar="DURATION",
     ),
     Option(
@@ -211,7 +459,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_MAX_CRASHES",
         "runs",
         "after so many lost leases a job is a dead letter, whatever its attempts",
-        parsing.parse_attempts,
+        parse_attempts,
         str(tuning.MAX_CRASHES),
         "N",
     ),
@@ -220,7 +468,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_MAX_RESULT",
         "runs",
         "how large what a handler returns may be, in bytes or as 64K; a larger result is a dead letter",
-        parsing.parse_result_size,
+        parse_result_size,
         f"{tuning.MAX_RESULT_BYTES // 1024}K",
         "SIZE",
     ),
@@ -229,7 +477,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_MAX_STEPS",
         "runs",
         "how many steps a job may have, and how many signals",
-        parsing.parse_steps,
+        parse_steps,
         str(tuning.MAX_STEPS),
         "N",
     ),
@@ -238,7 +486,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_MAX_STEP_BYTES",
         "runs",
         "how large the steps of a job may be together, and its signals (1M at the most), in bytes or as 1M",
-        parsing.parse_step_size,
+        parse_step_size,
         f"{tuning.MAX_STEP_BYTES // 1024}K",
         "SIZE",
     ),
@@ -247,7 +495,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_MAX_WORKFLOW_JOBS",
         "runs",
         "how many jobs a workflow may have; it may have ten times as many waits of one job for another",
-        parsing.parse_workflow_jobs,
+        parse_workflow_jobs,
         str(tuning.MAX_WORKFLOW_JOBS),
         "N",
     ),
@@ -256,7 +504,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_RETENTION_COMPLETED",
         "retention",
         "how long COMPLETED jobs are kept, or forever",
-        parsing.parse_retention,
+        parse_retention,
         written(tuning.RETENTION_COMPLETED),
         "DURATION",
     ),
@@ -265,7 +513,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_RETENTION_CANCELED",
         "retention",
         "how long CANCELED jobs are kept, or forever",
-        parsing.parse_retention,
+        parse_retention,
         written(tuning.RETENTION_CANCELED),
         "DURATION",
     ),
@@ -274,7 +522,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_RETENTION_DEAD_LETTERED",
         "retention",
         "how long DEAD_LETTERED jobs are kept, or forever",
-        parsing.parse_retention,
+        parse_retention,
         written(tuning.RETENTION_DEAD_LETTERED),
         "DURATION",
     ),
@@ -283,7 +531,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_RETENTION_AUDIT",
         "retention",
         "how long the audit keeps its entries, or forever",
-        parsing.parse_retention,
+        parse_retention,
         written(tuning.RETENTION_AUDIT),
         "DURATION",
     ),
@@ -292,7 +540,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_RETENTION_GRACE",
         "retention",
         "how long a shortened retention of a topic waits before it deletes, or 0",
-        parsing.parse_grace,
+        parse_grace,
         written(tuning.RETENTION_GRACE),
         "DURATION",
     ),

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from pulse_server.postgres.database import Database
-from pulse_server.upkeep import completed_days
+from pulse_server.database.connections import Database
+from pulse_server.work import retention
 from tests.postgres.sessions import Connection
 
 
@@ -28,4 +28,4 @@ async def connection(database_dsn: str) -> AsyncIterator[Connection]:
 
 @pytest.fixture(autouse=True)
 def _few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completed_days, "DROP_TRIES", 2)
+    monkeypatch.setattr(retention, "DROP_TRIES", 2)

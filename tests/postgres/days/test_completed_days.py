@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
-from pulse_server.postgres.database import Database
-from pulse_server.upkeep import completed_days
-from pulse_server.upkeep.completed_days import DayKeeper
+from pulse_server.database.connections import Database
+from pulse_server.work import retention
+from pulse_server.work.retention import DayKeeper, PostgresCompletedDayRepo
 from tests.fakes.replica import Replica
 from tests.postgres.completed_jobs import DAY, add_completed, add_days, partitions, tables_of, today
 from tests.postgres.day_rounds import INTERVAL, WEEK, a_round, keep, name
@@ -126,7 +125,7 @@ async def test_kept_job_goes_when_its_own_time_is_over(database: Database, conne
 async def test_topic_that_is_kept_shorter_is_deleted_row_by_row(
     database: Database, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(completed_days, "DAY_BATCH", 4)
+    monkeypatch.setattr(retention, "DAY_BATCH", 4)
     await add_days(connection, 3, 2, 1)
     await keep(database, "short", HOUR)
     gone = [

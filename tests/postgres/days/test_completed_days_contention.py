@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
-from pulse_server.postgres.database import Database
+from pulse_server.base.errors import Unavailable
+from pulse_server.database.connections import Database
+from pulse_server.work.retention import PostgresCompletedDayRepo
 from tests.postgres.completed_jobs import DAY, add_completed, add_days, partitions, tables_of, today
 from tests.postgres.day_rounds import WEEK, a_round, keep, name
 from tests.postgres.sessions import Connection

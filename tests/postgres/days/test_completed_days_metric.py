@@ -6,11 +6,10 @@ from datetime import date
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
-from pulse_server.postgres.database import Database
-from pulse_server.telemetry.metrics import Metrics
-from pulse_server.upkeep.completed_days import DayKeeper
+from pulse_server.base.errors import Unavailable
+from pulse_server.base.metrics import Metrics
+from pulse_server.database.connections import Database
+from pulse_server.work.retention import DayKeeper, PostgresCompletedDayRepo
 from tests.fakes.clock import Seconds
 from tests.fakes.replica import Replica
 from tests.postgres.completed_jobs import DAY

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from pulse_server.postgres.database import HOT_PLANS, READ_PLANS
-from pulse_server.postgres.statements import statements
+from pulse_server.database.connections import HOT_PLANS, READ_PLANS
+from pulse_server.database.statements import statements
 from tests.postgres.completed_jobs import DAY, add_completed, add_days, today
 from tests.postgres.day_rounds import name
 from tests.postgres.query_plans import Plan
@@ -40,7 +40,7 @@ async def plan_of(connection: Connection, settings: dict[str, str], statement: s
 
 
 def of_the_day(section: str) -> str:
-    sql = statements("completed_days.sql")[section]
+    sql = statements("work/completed_days.sql")[section]
     return sql.replace("pulse.completed_jobs_day ", f"pulse.{name(9)} ")
 
 
@@ -82,7 +82,7 @@ async def test_export_reads_a_batch(connection: Connection, is_analyzed: bool, t
     if is_analyzed:
         await connection.execute("ANALYZE")
     plan = await plan_of(
-        *(connection, READ_PLANS, statements("exports.sql")["export_jobs"]),
+        *(connection, READ_PLANS, statements("views/records.sql")["export_jobs"]),
         *(*BEGINNING, BATCH, 1024 * 1024, None, datetime.now(UTC), topic and [topic], ["COMPLETED"]),
     )
     assert plan.rows_touched(name(9)) <= 2 * BATCH
@@ -91,7 +91,7 @@ async def test_export_reads_a_batch(connection: Connection, is_analyzed: bool, t
 
 async def test_export_of_other_jobs_reads_no_completed_one(connection: Connection) -> None:
     plan = await plan_of(
-        *(connection, READ_PLANS, statements("exports.sql")["export_jobs"]),
+        *(connection, READ_PLANS, statements("views/records.sql")["export_jobs"]),
         *(*BEGINNING, BATCH, 1024 * 1024, None, datetime.now(UTC), None, ["DEAD_LETTERED", "CANCELED"]),
     )
     assert plan.rows_touched(name(9)) == 0

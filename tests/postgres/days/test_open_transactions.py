@@ -13,15 +13,14 @@ from typing import Any
 import asyncpg
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import Claim, Submitted
-from pulse_server.domain.unique import Unique
-from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.limits import PostgresLimitRepo
-from pulse_server.postgres.migrations.runner import apply_migrations
-from pulse_server.postgres.migrations.schema import Migration, known_migrations
+from pulse_server.base.errors import Unavailable
+from pulse_server.database.connections import Database
+from pulse_server.database.schema import Migration, apply_migrations, known_migrations
+from pulse_server.jobs.new_jobs import Submitted, Unique
+from pulse_server.jobs.rules import Claim
+from pulse_server.jobs.store import PostgresJobRepo
+from pulse_server.topics.store import PostgresLimitRepo
+from pulse_server.work.retention import PostgresCompletedDayRepo
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.fakes.time_machines import PostgresTimeMachine
@@ -154,15 +153,15 @@ async def test_old_day_waits_for_a_completion_and_the_log_names_its_session(
 async def test_migration_waits_and_names_the_session(
     database_dsn: str, shop: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("pulse_server.postgres.migrations.table_locks.MIGRATION_LOCK_TIMEOUT", 2 * HASTY)
-    monkeypatch.setattr("pulse_server.postgres.migrations.runner.MIGRATION_LOCK_PAUSE", HASTY)
-    monkeypatch.setattr("pulse_server.postgres.migrations.runner.MIGRATION_LOCK_TRIES", 2)
+    monkeypatch.setattr("pulse_server.database.schema.MIGRATION_LOCK_TIMEOUT", 2 * HASTY)
+    monkeypatch.setattr("pulse_server.database.schema.MIGRATION_LOCK_PAUSE", HASTY)
+    monkeypatch.setattr("pulse_server.database.schema.MIGRATION_LOCK_TRIES", 2)
     later = [
         *known_migrations(),
         Migration(9001, "9001_later", "ALTER TABLE pulse.jobs ADD COLUMN later int;"),
     ]
     named = f"process {shop.get_server_pid()}"
-    with caplog.at_level(logging.INFO, "pulse_server.postgres"):
+    with caplog.at_level(logging.INFO, "pulse_server"):
         async with shop.transaction():
             await enqueue(shop, topic="email", payload=b"1")
             with pytest.raises(Unavailable, match=f"9001_later.*{named}.*shop"):

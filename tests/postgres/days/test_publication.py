@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.limits import PostgresLimitRepo
+from pulse_server.database.connections import Database
+from pulse_server.jobs.store import PostgresJobRepo
+from pulse_server.topics.store import PostgresLimitRepo
+from pulse_server.work.retention import PostgresCompletedDayRepo
 from tests.fakes.store import Store
 from tests.fakes.time_machines import PostgresTimeMachine
 from tests.postgres.completed_jobs import DAY, add_completed, add_days, tables_of

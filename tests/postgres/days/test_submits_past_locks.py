@@ -11,15 +11,14 @@ from typing import Any
 import asyncpg
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.ids import first_id_at, new_id
-from pulse_server.domain.jobs import NewJob, Submitted
-from pulse_server.domain.slots import Taker
-from pulse_server.domain.status import JobStatus
-from pulse_server.domain.unique import OnConflict, Scope, Unique
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.limits import PostgresLimitRepo
+from pulse_server.base.errors import Unavailable
+from pulse_server.base.ids import first_id_at, new_id
+from pulse_server.database.connections import Database
+from pulse_server.jobs.new_jobs import NewJob, OnConflict, Scope, Submitted, Unique
+from pulse_server.jobs.reports import Taker
+from pulse_server.jobs.rules import JobStatus
+from pulse_server.jobs.store import PostgresJobRepo
+from pulse_server.topics.store import PostgresLimitRepo
 from tests.fakes.store import LEASE, Store, a_job, room
 from tests.fakes.time_machines import PostgresTimeMachine
 from tests.postgres.completed_jobs import add_days
@@ -185,7 +184,7 @@ async def test_log_names_the_session_that_holds_the_lock(
     store: Store, connection: Connection, other: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     await add_days(connection, 9)
-    with caplog.at_level(logging.WARNING, "pulse_server.postgres"):
+    with caplog.at_level(logging.WARNING, "pulse_server"):
         async with locked(other, name(9)):
             await store.submit(a_job())
             await store.submit(a_job())

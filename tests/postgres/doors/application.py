@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
-from pulse_server.postgres.interface import grants
+from pulse_server.database.rights import grants
 from tests.postgres.sessions import Connection
 from tests.server.roles import execute, role_in
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.database.connections import Database
+from pulse_server.jobs.store import PostgresJobRepo
 from tests.fakes.store import Store
 from tests.fakes.time_machines import PostgresTimeMachine
 from tests.postgres.doors.application import application

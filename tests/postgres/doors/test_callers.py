@@ -8,11 +8,9 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from pulse_server.domain.jobs import Claim
-from pulse_server.postgres.interface import RIGHTS
-from pulse_server.postgres.migrations.functions import Function, known_functions
-from pulse_server.postgres.migrations.runner import apply_migrations
-from pulse_server.postgres.migrations.schema import known_migrations
+from pulse_server.database.rights import RIGHTS
+from pulse_server.database.schema import Function, apply_migrations, known_functions, known_migrations
+from pulse_server.jobs.rules import Claim
 from tests.fakes.store import Store
 from tests.postgres.doors.application import application
 from tests.postgres.interface import complete, enqueue, token_of

@@ -9,9 +9,8 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.status import JobStatus
-from pulse_server.postgres.interface import RIGHTS, grants
+from pulse_server.database.rights import RIGHTS, grants
+from pulse_server.jobs.rules import Claim, JobStatus
 from tests.fakes.store import Store
 from tests.postgres.doors.application import application
 from tests.postgres.interface import complete, enqueue
@@ -35,7 +34,7 @@ WHERE class.relnamespace = 'pulse'::regnamespace AND class.relkind IN ('r', 'p',
 
 
 def test_every_function_of_the_interface_belongs_to_one_right() -> None:
-    files = resources.files("pulse_server.postgres").joinpath("sql", "interface").iterdir()
+    files = resources.files("pulse_server.database").joinpath("interface").iterdir()
     granted = [name for names in RIGHTS.values() for name in names]
 
     assert sorted(granted) == sorted(file.name.removesuffix(".sql") for file in files)

@@ -1,0 +1,1 @@
+"""What every room uses: errors, ids, bounds, loops, metrics, shared statements and answers."""

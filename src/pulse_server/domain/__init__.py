@@ -1,1 +1,0 @@
-"""Jobs, schedules and their rules. Pure: no I/O, no clock."""

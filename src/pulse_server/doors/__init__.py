@@ -1,0 +1,1 @@
+"""The ports of the server: gRPC and HTTP, admission, callers, bounds of calls, lines, TLS."""

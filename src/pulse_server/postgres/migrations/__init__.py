@@ -1,1 +1,0 @@
-"""Numbered .sql files, or folders of them, and the runner that applies them."""

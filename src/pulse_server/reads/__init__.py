@@ -1,1 +1,0 @@
-"""Nouns that are only read: SQL, dataclass and cache in one module each, without a port."""

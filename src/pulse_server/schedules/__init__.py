@@ -1,0 +1,1 @@
+"""Schedules: rules, store, service and RPCs."""

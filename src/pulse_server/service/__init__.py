@@ -1,1 +1,0 @@
-"""The application layer: one small file per verb or loop, over the store."""

@@ -1,0 +1,1 @@
+"""Topics: their settings, limits, lanes and holds, and who takes their jobs."""

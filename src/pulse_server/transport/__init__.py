@@ -1,1 +1,0 @@
-"""The ports of the server: gRPC and HTTP."""

@@ -1,1 +1,0 @@
-"""The HTTP port: /healthz, /readyz and /metrics."""

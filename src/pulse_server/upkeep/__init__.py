@@ -1,1 +1,0 @@
-"""Loops with statements of their own, without a port: retention, lease checks, arrivals."""

@@ -1,0 +1,1 @@
+"""What is only read: SQL, dataclass and cache of a noun in one module, without a service."""

@@ -1,0 +1,1 @@
+"""What servers tell each other, and the clients that follow jobs over all servers."""
