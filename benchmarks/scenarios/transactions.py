@@ -51,7 +51,7 @@ VALUES ($1, $2, $3, 0, 25, clock_timestamp(), clock_timestamp(), true, 'PENDING'
 """
 _ENQUEUE_MANY = "SELECT cardinality(pulse.enqueue_many($1, $2))"
 _EMPTY = "TRUNCATE orders, bare_jobs, pulse.jobs, pulse.arrivals"
-_INSERT_JOBS = statements("jobs/transitions/jobs.sql", "queries.sql")["insert_jobs"]
+_INSERT_JOBS = statements("jobs/transitions/jobs.sql", "jobs/queries.sql")["insert_jobs"]
 # As the statement is sent if the ids were made for the request.
 _INSERT_FRESH_JOBS = _INSERT_JOBS.replace("ON CONFLICT DO NOTHING", "")
 _PAUSE_SECONDS = 0.02
