@@ -58,8 +58,8 @@ def test_get_shows_everything(pulse: CommandLine, nightly: str, topic: str) -> N
     shown = pulse("schedules", "get", nightly).out
     for words in (nightly, topic, "every 1h", "Next fire", '"a": 1'):
         assert words in shown
-    by_id = pulse("schedules", "get", pulse("schedules", "get", nightly, "-o", "json").json["id"])
-    assert by_id.out == shown
+    by_name = pulse("schedules", "get", nightly, "-o", "json").json
+    assert pulse("schedules", "get", by_name["id"], "-o", "json").json == by_name
 
 
 def test_json_of_a_schedule_has_the_documented_keys(pulse: CommandLine, nightly: str) -> None:

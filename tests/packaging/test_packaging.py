@@ -85,7 +85,6 @@ def test_import_of_the_sdk_loads_no_extra() -> None:
         *(
             "pulse_server",
             "pulse_cli",
-            "pulse_text",
             "pulse_ui",
             "asyncpg",
             "uvloop",
