@@ -27,18 +27,6 @@ if TYPE_CHECKING:
     from pulse.v1 import pulse_pb2 as pb
 
 
-class ScheduleOptions(TypedDict, total=False):
-    """The options of schedules."""
-
-    name: str | None
-    priority: int | None
-    max_attempts: int | None
-    metadata: Mapping[str, str] | None
-    catch_up: CatchUp
-    start_within: timedelta | None
-    overlap: Overlap
-
-
 @dataclass(frozen=True, slots=True)
 class At:
     """Fire once, at this time. It needs a time zone. A time in the past fires at once."""
@@ -289,6 +277,19 @@ schedule_page = Reader(SchedulePage, next_cursor="next_page_token")
 """Returns the page in a `ListSchedulesResponse`."""
 fire_page = Reader(FirePage, next_cursor="next_page_token")
 """Returns the page in a `ListScheduleFiresResponse`."""
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """The options of schedules."""
+
+    name: str | None
+    priority: int | None
+    max_attempts: int | None
+    metadata: Mapping[str, str] | None
+    catch_up: CatchUp
+    start_within: timedelta | None
+    overlap: Overlap
+
 
 # The bounds of the server for an interval.
 _SHORTEST, _LONGEST = timedelta(milliseconds=100), timedelta(days=3650)

@@ -32,7 +32,7 @@ from pulse.topic_settings import Backoff, Entries
 from pulse.topics import entries_message
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
-from pulse.wire.servers import JitteredBackoff as Tries
+from pulse.wire.servers import JitteredBackoff
 from pulse.wire.streams import StreamError, reconnecting_stream
 from pulse.worker.held_jobs import (
     ClaimedJob,
@@ -155,7 +155,7 @@ async def _keep_trying(
 ) -> pb.DeclareTopicsResponse | None:
     is_logged = False
     seconds = tuning.TRY_TIMEOUT_SECONDS
-    async for _ in Tries(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS):
+    async for _ in JitteredBackoff(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS):
         answer = await _try(connection, request, seconds)
         # With a slow database a declaration of many limits takes longer than a try: no job would start.
         seconds = min(2 * seconds, LONGEST_TRY_SECONDS)
