@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, get_args
 
-from pulse import payload as payloads
 from pulse.cron_expressions import check_fields, fires_a_day, read_expression, zone_of
 from pulse.errors import InvalidArgument, Unavailable
 from pulse.handlers.registry import Registry
@@ -18,7 +17,7 @@ from pulse.jobs.caller import Caller
 from pulse.jobs.models import JobStatus
 from pulse.jobs.submissions import check_known, check_values
 from pulse.messages import Items, Reader, check_aware, message
-from pulse.payload import decode_json
+from pulse.payload import decode_json, encode
 from pulse.v1 import pulse_pb2 as pb
 
 if TYPE_CHECKING:
@@ -321,7 +320,7 @@ def make_definition(
     return message(
         pb.CreateScheduleRequest,
         topic=topic,
-        payload=payloads.encode(args),
+        payload=encode(args),
         name=name,
         priority=0 if priority is None else priority,
         max_attempts=options.get("max_attempts"),

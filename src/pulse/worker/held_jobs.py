@@ -243,6 +243,9 @@ class Held:
 _STEP = 4
 
 
+# ---------------------------------------------------------------- capacity
+
+
 class Window:
     """Computes how many jobs the worker can hold from the run times of its handlers.
 
@@ -347,6 +350,8 @@ class Window:
         if fitting != self._size:
             self._size, self._finished_at_this_size = fitting, 0
 
+
+# ---------------------------------------------------------------- releases
 
 logger = logging.getLogger("pulse.worker")
 
@@ -526,6 +531,8 @@ class Releases:
         except RuntimeError:
             return  # the event loop is closed; no handler runs
 
+
+# ---------------------------------------------------------------- recycling
 
 Settled = Callable[[Iterable[ClaimedJob]], None]
 

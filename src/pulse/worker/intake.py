@@ -225,6 +225,9 @@ class Declaring:
             self._lifeline.send("ready")
 
 
+# ---------------------------------------------------------------- claims
+
+
 class Claims:
     """The jobs that this worker holds.
 
@@ -331,6 +334,9 @@ def _facts() -> pb.WorkerFacts:
         memory_bytes=memory_bytes(),
         last_exit=os.environ.get(LAST_EXIT_VARIABLE, ""),
     )
+
+
+# ---------------------------------------------------------------- the stream
 
 
 class Capacity:

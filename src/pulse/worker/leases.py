@@ -157,6 +157,8 @@ class Confirmer:
         return locked
 
 
+# ---------------------------------------------------------------- heartbeats
+
 logger = logging.getLogger("pulse.worker")
 
 

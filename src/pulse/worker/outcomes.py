@@ -347,6 +347,8 @@ def concluded(job: ClaimedJob, outcome: Outcome | None) -> Outcome | None:
     return outcome
 
 
+# ---------------------------------------------------------------- verdicts
+
 # Of attempts whose verdict their worker passes on. A worker that lost its lease may be gone.
 _REPORTED = frozenset({"failed", "discarded", "timed_out", "canceled"})
 # The error of an attempt that the server ended at its time limit. Its worker has not reported it.

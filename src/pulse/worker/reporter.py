@@ -158,6 +158,9 @@ _LATER = frozenset(
 _UNREADABLE = grpc.StatusCode.INVALID_ARGUMENT.value[0]
 
 
+# ---------------------------------------------------------------- reports
+
+
 class Reporter:
     """Reports results in batches, and repeats each until the server has answered.
 

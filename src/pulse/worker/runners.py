@@ -101,6 +101,9 @@ def _fork(scopes: Any) -> None:
     scopes.set_current_scope(scopes.get_current_scope().fork())
 
 
+# ---------------------------------------------------------------- calls
+
+
 class Late(Exception):
     """The thread started when the claim was lost, or may have been."""
 
@@ -289,6 +292,9 @@ def rest_of(begun: Begun, run_in: contextvars.Context) -> Generator[Any, Any, An
 
 # A job whose handler waits for something, its coroutine and contextvars, and its start.
 Waiting = tuple[ClaimedJob, Begun, contextvars.Context, float]
+
+
+# ---------------------------------------------------------------- runners
 
 
 class Runners:

@@ -222,6 +222,9 @@ def _is_inside_shared_locks(thread_id: int) -> bool:
     return False
 
 
+# ---------------------------------------------------------------- time limits
+
+
 class TimeLimits:
     """Watches the handlers that have a limit, with one timer. It does not know other handlers."""
 

@@ -27,7 +27,7 @@ from pulse.supervision.processes import signals_handled
 from pulse.supervision.supervised import check_not_importing
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
-from pulse.wire.redirection import current as current_redirection
+from pulse.wire.redirection import current_redirection
 from pulse.worker.held_jobs import (
     ClaimedJob,
     Recycling,
@@ -100,6 +100,9 @@ def make_worker_id() -> str:
 
 
 logger = logging.getLogger("pulse.worker")
+
+
+# ---------------------------------------------------------------- draining
 
 
 class Draining:
