@@ -175,6 +175,9 @@ def _declare_with(client: _Client, definition: pb.CreateScheduleRequest, has_pri
     client.declarations.add(declaration)
 
 
+# ---------------------------------------------------------------- work
+
+
 class RunOptions(TypedDict, total=False):
     """The options of `run` that `run_processes` passes to each process."""
 
@@ -323,6 +326,9 @@ def _plain(options: RunOptions) -> dict[str, Any]:
     if (drain_timeout := plain.pop("drain_timeout", None)) is not None:
         plain["drain_seconds"] = drain_timeout.total_seconds()
     return plain
+
+
+# ---------------------------------------------------------------- the client
 
 
 class Pulse(

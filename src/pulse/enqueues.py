@@ -16,7 +16,6 @@ from typing import Any, Literal, TypeVar, Unpack, cast, overload
 
 import grpc.aio
 
-from pulse import payload as payloads
 from pulse import tuning
 from pulse.error_text import in_a_line
 from pulse.errors import InvalidArgument, PulseError
@@ -126,6 +125,9 @@ def of_item(number: int, error: InvalidArgument) -> InvalidArgument:
 logger = logging.getLogger("pulse.worker")
 
 Result = TypeVar("Result")
+
+
+# ---------------------------------------------------------------- handles
 
 
 class Handles:
@@ -255,6 +257,8 @@ def job_of(job_id: str, answer: Answer) -> JobInfo:
         raise copy.copy(answer)  # each raise extends the traceback of the error that it raises
     return answer
 
+
+# ---------------------------------------------------------------- several jobs
 
 R = TypeVar("R")
 
@@ -567,7 +571,7 @@ class EnqueueVerbs:
         self, topic: str, args: object, options: ItemOptions, handler: Handler | None
     ) -> Submission:
         """Return the request for a job. The handler has defaults of options, and checks the arguments."""
-        payload = payloads.encode(args)
+        payload = encode(args)
         if handler is None:
             return make_submission(topic, payload, self._handles.of(None), options)
         if not isinstance(args, bytes):

@@ -261,6 +261,9 @@ findings = Reader(Findings)
 """Returns the findings in a `ListFindingsResponse`."""
 
 
+# ---------------------------------------------------------------- changes of jobs
+
+
 @dataclass(frozen=True, slots=True)
 class Transition:
     """One committed change of a job's status, or of its progress."""
@@ -320,6 +323,9 @@ class Watch:
     def _open(self) -> grpc.aio.UnaryStreamCall[pb.WatchJobsRequest, pb.WatchJobsResponse]:
         self._is_new = True
         return self._connection.open_stream(self._connection.stub.WatchJobs, self._request)
+
+
+# ---------------------------------------------------------------- verbs
 
 
 @dataclass(frozen=True, slots=True)
@@ -537,6 +543,9 @@ class Identity:
 
 
 _identity = Reader(Identity)
+
+
+# ---------------------------------------------------------------- audit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

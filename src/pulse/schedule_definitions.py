@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, get_args
 
-from pulse import payload as payloads
 from pulse.cron_expressions import check_fields, fires_a_day, read_expression, zone_of
 from pulse.errors import InvalidArgument, Unavailable
 from pulse.handlers.registry import Registry
@@ -18,25 +17,13 @@ from pulse.jobs.caller import Caller
 from pulse.jobs.models import JobStatus
 from pulse.jobs.submissions import check_known, check_values
 from pulse.messages import Items, Reader, check_aware, message
-from pulse.payload import decode_json
+from pulse.payload import decode_json, encode
 from pulse.v1 import pulse_pb2 as pb
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from pulse.v1 import pulse_pb2 as pb
-
-
-class ScheduleOptions(TypedDict, total=False):
-    """The options of schedules."""
-
-    name: str | None
-    priority: int | None
-    max_attempts: int | None
-    metadata: Mapping[str, str] | None
-    catch_up: CatchUp
-    start_within: timedelta | None
-    overlap: Overlap
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +277,19 @@ schedule_page = Reader(SchedulePage, next_cursor="next_page_token")
 fire_page = Reader(FirePage, next_cursor="next_page_token")
 """Returns the page in a `ListScheduleFiresResponse`."""
 
+
+class ScheduleOptions(TypedDict, total=False):
+    """The options of schedules."""
+
+    name: str | None
+    priority: int | None
+    max_attempts: int | None
+    metadata: Mapping[str, str] | None
+    catch_up: CatchUp
+    start_within: timedelta | None
+    overlap: Overlap
+
+
 # The bounds of the server for an interval.
 _SHORTEST, _LONGEST = timedelta(milliseconds=100), timedelta(days=3650)
 
@@ -320,7 +320,7 @@ def make_definition(
     return message(
         pb.CreateScheduleRequest,
         topic=topic,
-        payload=payloads.encode(args),
+        payload=encode(args),
         name=name,
         priority=0 if priority is None else priority,
         max_attempts=options.get("max_attempts"),

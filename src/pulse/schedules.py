@@ -336,6 +336,8 @@ def _reference(schedule: str | ScheduleInfo) -> dict[str, str]:
     return {"schedule_id" if re.fullmatch(_ID, schedule) else "name": schedule}
 
 
+# ---------------------------------------------------------------- declarations
+
 logger = logging.getLogger("pulse.worker")
 
 # Errors that a later try may not meet. NotFound: the schedule was deleted while it was being updated.
@@ -521,6 +523,9 @@ class Declarations:
 
     def __iter__(self) -> Iterator[Declaration]:
         return iter(list(self._by_name.values()))
+
+
+# ---------------------------------------------------------------- verbs
 
 
 class ScheduleVerbs:

@@ -206,6 +206,9 @@ topic_limits = Reader(TopicLimits, in_force=_entries("in_force"))
 lane_info = Reader(LaneInfo)
 """Returns the lane in a `LaneView`."""
 
+
+# ---------------------------------------------------------------- verbs
+
 _MOST_WEIGHT = 1000
 _LONGEST_HOLD = timedelta(days=365)
 
@@ -380,6 +383,9 @@ class TopicVerbs:
             check_timedelta("until", until)
             request = message(pb.HoldTopicRequest, topic=topic, duration=until, reason=reason)
         await self._caller.call(lambda stub: stub.HoldTopic, request, timeout)
+
+
+# ---------------------------------------------------------------- dispatch
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,8 @@ class WorkflowJobPage(Items[WorkflowJob]):
     workflow_id: str
 
 
+# ---------------------------------------------------------------- handles
+
 R = TypeVar("R")
 
 
@@ -284,6 +286,9 @@ class WorkflowHandle:
         return f"{type(self).__name__}({self.id!r}, {self.name!r})"
 
 
+# ---------------------------------------------------------------- stored workflows
+
+
 class Workflows:
     """Reads stored workflows, and acts on one. Each is given by its id."""
 
@@ -410,6 +415,8 @@ class Workflows:
             if cursor is None:
                 return
 
+
+# ---------------------------------------------------------------- drafts
 
 V = TypeVar("V")
 
@@ -654,6 +661,9 @@ def _checked_id(workflow_id: str | UUID) -> str:
             f"The id of a workflow has to be a UUID, not {workflow_id!r}. Make one of a text by "
             "uuid.uuid5(namespace, text)."
         ) from None
+
+
+# ---------------------------------------------------------------- verbs
 
 
 class WorkflowVerbs(EnqueueVerbs):

@@ -10,7 +10,7 @@ from pulse import tuning
 from pulse.handlers.registry import Registry
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker import leases as confirmer_module
-from pulse.worker.held_jobs import ClaimedJob, LeaseTerms, ServerClock
+from pulse.worker.held_jobs import ClaimedJob, LeaseTerms, Shared, Window
 from pulse.worker.leases import Confirmer
 
 LEASE_SECONDS = 30.0
@@ -44,12 +44,10 @@ async def confirmed(server: SlowServer, monkeypatch: pytest.MonkeyPatch, times: 
     assert handler is not None
     job = ClaimedJob("j1", pb.JobAssignment(job_id="j1", topic="work", attempt=2), handler, 0.0, 0.0, 0.0)
     connection: Any = server
+    shared = Shared(connection, "w1", Window(1), LeaseTerms(LEASE_SECONDS))
+    shared.held.unstarted.add(job)
     confirmer = Confirmer(
-        connection,
-        "w1",
-        LeaseTerms(LEASE_SECONDS),
-        ServerClock(),
-        {job},
+        shared,
         stop=lambda jobs, reason: None,
         recall=lambda topics: None,
         answered=lambda jobs: None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from pulse.errors import ClientClosed
 from pulse.wire.endpoint import make_endpoint
 from pulse.worker import leases
-from pulse.worker.held_jobs import LeaseTerms
+from pulse.worker.held_jobs import Shared, Window
 
 
 class Channel:
@@ -30,17 +31,8 @@ SERVER = make_endpoint("localhost:1", None, None)
 def heartbeats_over(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> leases.Heartbeats:
     monkeypatch.setattr(leases, "open_blocking_channel", lambda _: channel)
     nothing: Any = None
-    return leases.Heartbeats(
-        SERVER,
-        lambda: SERVER,
-        "w1",
-        LeaseTerms(),
-        {},
-        nothing,
-        nothing,
-        threading.Event(),
-        stuck=lambda: None,
-    )
+    connection: Any = SimpleNamespace(endpoint=SERVER, servers=SimpleNamespace(in_use=SERVER))
+    return leases.Heartbeats(Shared(connection, "w1", Window(1)), nothing, nothing, stuck=lambda: None)
 
 
 async def test_channel_is_not_closed_while_the_methods_are_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,14 +8,14 @@ import sys
 import threading
 import time
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 import pulse
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker import held_jobs
-from pulse.worker.held_jobs import ClaimedJob, Held, Releases, Window
+from pulse.worker.held_jobs import ClaimedJob, Releases, Shared, Window
 from tests.eventually import PATIENCE_SECONDS
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed
@@ -67,9 +67,11 @@ class _Watched:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
         monkeypatch.setattr(held_jobs, "lease_clock", lambda: self.now)
-        held = Held()
-        held.jobs["j1"] = cast(ClaimedJob, SimpleNamespace(has_begun=True, outcome=None, stop_reason="lost"))
-        self._releases = Releases("w1", Window(1), held, threading.Event(), lambda: None)
+        shared = Shared(cast(Any, None), "w1", Window(1))
+        shared.held.jobs["j1"] = cast(
+            ClaimedJob, SimpleNamespace(has_begun=True, outcome=None, stop_reason="lost")
+        )
+        self._releases = Releases(shared, lambda: None)
 
     def look(self, after_seconds: float) -> None:
         self.now += after_seconds

@@ -144,6 +144,6 @@ async def test_call_that_ran_out_of_time_has_the_refusal_before(
         (grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", grpc.aio.Metadata()),
     ]
     await p.enqueue("topic")  # there is a connection
-    monkeypatch.setattr(connection, "Backoff", twice)
+    monkeypatch.setattr(connection, "JitteredBackoff", twice)
     with pytest.raises(pulse.DeadlineExceeded, match=r"may or may not .* try before: The table is locked\."):
         await p._caller.session().connection.keep_trying(try_once, 60)

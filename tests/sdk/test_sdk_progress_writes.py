@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ import pulse
 from pulse import tuning
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker import leases
-from pulse.worker.held_jobs import ClaimedJob, LeaseTerms
+from pulse.worker.held_jobs import ClaimedJob, LeaseTerms, Shared, Window
 from pulse.worker.reporter import in_batches
 
 
@@ -54,19 +54,14 @@ async def minute(
     lease_end = clock.now + terms.lease_seconds
     job = ClaimedJob("j1", assignment, handler, lease_end, lease_end, lease_end)
     job.has_begun, job.begun_at = True, clock.now
-    beats = leases.Heartbeats(
-        None,
-        lambda: None,
-        "w1",
-        terms,
-        {"j1": job},
-        None,
-        None,
-        threading.Event(),
-        stuck=lambda: None,
+    connection: Any = SimpleNamespace(
+        endpoint=SimpleNamespace(metadata=(), each=()), servers=SimpleNamespace(in_use=None)
     )
+    shared = Shared(connection, "w1", Window(1), terms)
+    shared.held.jobs["j1"] = job
+    nothing: Any = None
+    beats = leases.Heartbeats(shared, nothing, nothing, stuck=lambda: None)
     monkeypatch.setattr(beats, "_stub", lambda _: stub)
-    monkeypatch.setattr(beats, "_endpoint", type("Endpoint", (), {"metadata": (), "each": ()})())
 
     def run(report: Callable[[ClaimedJob], object]) -> list[pb.HeartbeatsRequest]:
         beat_at = clock.now + terms.heartbeat_seconds

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse.worker.held_jobs import Releases, Window
+from pulse.worker.held_jobs import Releases, Shared, Window
 from tests.rows import each_row
 
 
@@ -45,7 +45,7 @@ async def test_capacity_that_a_release_has_lowered_too_late_is_sent_again(answer
     overdue: Any = SimpleNamespace(release_by=0.0, job_id="j", stop_reason="", has_begun=False, outcome=None)
     overdue.claim = lambda: pb.Claim(job_id="j", attempt=1, run=1)
     held: Any = SimpleNamespace(jobs={"j": overdue}, unstarted=[overdue], settled=lambda _: None)
-    releases = Releases("w", window, held, threading.Event(), server.announced)
+    releases = Releases(Shared(cast(Any, None), "w", window, held=held), server.announced)
     heartbeats = threading.Thread(target=releases.send, args=[server.release])
     heartbeats.start()
     server.is_called.wait()  # the event loop is blocked until then

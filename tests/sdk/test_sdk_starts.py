@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -14,7 +13,7 @@ from pulse import tuning
 from pulse.handlers.registry import Registry
 from pulse.handlers.step_calls import StepCalls
 from pulse.v1 import pulse_pb2 as pb
-from pulse.worker.held_jobs import ClaimedJob, Held, LeaseTerms, Releases, Window
+from pulse.worker.held_jobs import ClaimedJob, LeaseTerms, Releases, Shared, Window
 from pulse.worker.intake import Claims
 from pulse.worker.processes import Processes
 from pulse.worker.runners import Runners
@@ -27,23 +26,19 @@ def claims_for(
 ) -> Claims:
     registry = Registry()
     registry.register("work", handler, {})
-    held, terms, window, nothing = Held(), LeaseTerms(30), Window(1), cast("Any", None)
+    nothing = cast("Any", None)
+    shared = Shared(nothing, "w1", Window(1), LeaseTerms(30))
     steps = StepCalls(nothing, nothing, "w1")
     runners = Runners(
-        1,
-        window,
-        "w1",
-        terms,
-        held,
+        shared,
         confirm=confirmed.append,
-        send_heartbeat=lambda: None,
         report=reported.append,
         fatal=lambda error: None,
-        processes=Processes([], None, steps, terms),
-        lost=LostSlots(1, None, window, announce=lambda: None, stop=lambda error: None),
+        processes=Processes([], None, steps, shared.terms),
+        lost=LostSlots(shared.window, None, announce=lambda: None, stop=lambda error: None),
     )
-    releases = Releases("w1", window, held, threading.Event(), lambda: None)
-    return Claims(held, registry, terms, steps, runners, releases)
+    releases = Releases(shared, lambda: None)
+    return Claims(shared, registry, steps, runners, releases)
 
 
 async def test_job_that_is_stopped_before_its_turn_never_starts() -> None:

@@ -243,16 +243,14 @@ def blocking(revealed: str) -> str:
         (r"typing\.Coroutine\[Any, Any, (.*)\]$", r"\1"),
         (r"typing\.AsyncGenerator\[(.*), None\]$", r"typing.Generator[\1, None, None]"),
         (r"typing\.AsyncIterator\[", "typing.Iterator["),
-        (r"pulse\.client\.job_decorator\.Job", "pulse.blocking.client.SyncJob"),
-        (r"pulse\.models\.job_handle\.JobHandle", "pulse.blocking.bridge.SyncJobHandle"),
-        (r"pulse\.client\.router\.Router", "pulse.blocking.client.SyncRouter"),
-        (r"pulse\.client\.stored_schedules\.Schedules", "pulse.blocking.verbs.SyncSchedules"),
-        (r"pulse\.client\.workflow_drafts\.Workflow", "pulse.blocking.verbs.SyncWorkflow"),
-        (r"pulse\.client\.workflows\.Workflows", "pulse.blocking.verbs.SyncWorkflows"),
-        (r"pulse\.client\.workflow_handles\.WorkflowHandle", "pulse.blocking.verbs.SyncWorkflowHandle"),
+        (r"pulse\.decorators\.Job", "pulse.blocking.client.SyncJob"),
+        (r"pulse\.jobs\.handles\.JobHandle", "pulse.blocking.bridge.SyncJobHandle"),
+        (r"pulse\.client\.Router", "pulse.blocking.client.SyncRouter"),
+        (r"pulse\.schedules\.Schedules", "pulse.blocking.verbs.SyncSchedules"),
+        (r"pulse\.workflows\.(Workflows?|WorkflowHandle)\b", r"pulse.blocking.verbs.Sync\1"),
     ):
         revealed = re.sub(pattern, replacement, revealed)
-    homes = r"pulse\.(?:client\.filters|client\.options|topic_settings)\."
+    homes = r"pulse\.(?:jobs\.selections|jobs\.submissions|schedule_definitions|topic_settings)\."
     return re.sub(rf"\*\*\w+: \*\*TypedDict\({homes}.*?, \{{(.*)\}}\)", unpacked, revealed)
 
 

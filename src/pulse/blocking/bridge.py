@@ -29,7 +29,7 @@ from pulse.jobs.caller import Caller, result_of
 from pulse.jobs.handles import JobHandle, R, handles_of, source_of
 from pulse.jobs.models import JobInfo
 from pulse.schedules import Declaration
-from pulse.wire.redirection import current as current_redirection
+from pulse.wire.redirection import current_redirection
 
 _DJANGO = "pulse.django.clients"
 _SDK = str(Path(__file__).parents[1]) + os.sep
@@ -221,6 +221,9 @@ if hasattr(os, "register_at_fork"):
 P = ParamSpec("P")
 
 
+# ---------------------------------------------------------------- methods
+
+
 class Client(Protocol):
     """An object with blocking methods: a `SyncPulse`, or its `schedules`."""
 
@@ -318,6 +321,9 @@ def declaring(method: Callable[Concatenate[Any, P], Declaration]) -> BlockingMet
 
 
 Value = TypeVar("Value")
+
+
+# ---------------------------------------------------------------- handles
 
 
 class SyncJobHandle(JobHandle[R], frozen=True, gc=False):

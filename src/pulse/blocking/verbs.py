@@ -123,6 +123,9 @@ def _through(chain: Sequence[EnqueueMiddleware], enqueue: Enqueue, send: Callabl
 R = TypeVar("R")
 
 
+# ---------------------------------------------------------------- workflows
+
+
 class SyncWorkflowHandle:
     """A stored workflow of a `SyncPulse`, with `id`, `name`, `jobs` and `duplicate`."""
 
@@ -278,6 +281,9 @@ class SyncWorkflowVerbs:
 def _fire(schedules: SyncSchedules, schedule: str | ScheduleInfo, **options: Any) -> SyncJobHandle[Any]:
     handle = schedules._bridge.call(Schedules.fire, schedules._async, schedule, **options)
     return schedules._handles.of(handle)
+
+
+# ---------------------------------------------------------------- schedules
 
 
 class SyncSchedules:

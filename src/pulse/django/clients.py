@@ -412,7 +412,7 @@ def refresh_connections() -> None:
 
     Leaves a connection in an atomic block alone: in tests a handler runs in the transaction of its test.
     """
-    destination = redirection.current()
+    destination = redirection.current_redirection()
     if destination is not None and not destination.runs_workers:
         return  # a look at a connection opens it, which pytest-django refuses in tests without a database
     for connection in connections.all(initialized_only=True):

@@ -28,8 +28,7 @@ from pulse.messages import check_duration
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.wire.endpoint import Endpoint
-from pulse.wire.redirection import Redirection
-from pulse.wire.redirection import current as current_redirection
+from pulse.wire.redirection import Redirection, current_redirection
 from pulse.wire.servers import refuse_forked_child
 
 if TYPE_CHECKING:

@@ -198,6 +198,8 @@ class ResultGone(NotFound):
         return type(self), (self.job_id,)
 
 
+# ---------------------------------------------------------------- the stream of waits
+
 # The end of a wait: the finished job, None if the job does not exist, or the error of the wait.
 Answer = JobInfo | PulseError | None
 # Calls of gRPC that this module makes have messages in both directions.

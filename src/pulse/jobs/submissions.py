@@ -146,6 +146,8 @@ def check_shared_unique(options: Mapping[str, Any]) -> None:
         )
 
 
+# ---------------------------------------------------------------- the request
+
 _FIELDS = pb.SubmitJobRequest.DESCRIPTOR.fields_by_name
 _RENAMED = {"key": "idempotency_key"}
 # The options that are set in the request as they are, with their types. The others have lines of their own.
@@ -330,6 +332,9 @@ def _refused_value(topic: object, options: Mapping[str, Any], error: Exception) 
     ):
         return f"metadata has to map strings to strings, but {metadata!r} was given."
     return f"The job cannot be sent: {error}."
+
+
+# ---------------------------------------------------------------- sending
 
 
 class Submitter:

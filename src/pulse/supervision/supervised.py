@@ -259,6 +259,8 @@ def check_not_importing() -> None:
         raise InvalidHandler(_refusal)
 
 
+# ---------------------------------------------------------------- the lifeline
+
 # The time of a stop beyond the drain: cancellations, releases, and reports for as long as a lease.
 STOP_GRACE_SECONDS = 60.0
 # The same after a second signal.
@@ -390,6 +392,9 @@ def _name_process(number: int) -> None:
 
 logger = logging.getLogger("pulse.worker")
 
+
+# ---------------------------------------------------------------- the end of a process
+
 # The time for the application to close its resources, after the worker has stopped.
 END_SECONDS = 5.0
 _FRAMES = 5
@@ -502,6 +507,8 @@ def _watch(seconds: float, is_over: threading.Event) -> None:
 def _set_back(seconds: float) -> None:
     signal.setitimer(signal.ITIMER_PROF, seconds)
 
+
+# ---------------------------------------------------------------- stacks
 
 _SDK = str(Path(__file__).parents[1])
 

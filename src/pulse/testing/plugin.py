@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pulse.wire.redirection import Refusing, current, redirected
+from pulse.wire.redirection import Refusing, current_redirection, redirected
 
 if TYPE_CHECKING:
     from pulse.testing import Kit, Pulsed
@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _refuse_connections(config: pytest.Config) -> None:
-    if current() is None:
+    if current_redirection() is None:
         stack = ExitStack()
         # Chosen in any case: pulse.django would refuse.
         stack.enter_context(redirected(None if config.getini(_SETTING) else Refusing()))

@@ -23,7 +23,7 @@ import grpc.aio
 from pulse import tuning
 from pulse.errors import ClientClosed, DeadlineExceeded, PulseError, Unavailable
 from pulse.wire.endpoint import Endpoint, Tls
-from pulse.wire.redirection import current as current_redirection
+from pulse.wire.redirection import current_redirection
 from pulse.wire.servers import (
     JitteredBackoff,
     Servers,

@@ -75,7 +75,7 @@ _is_chosen = _current is not None
 _usual: Callable[[], Redirection | None] | None = None
 
 
-def current() -> Redirection | None:
+def current_redirection() -> Redirection | None:
     """Return the redirection in force, or None: clients connect to their own addresses."""
     return _current if _is_chosen or _usual is None else _usual()
 
@@ -88,7 +88,7 @@ def by_default(usual: Callable[[], Redirection | None]) -> None:
 
 def check_database() -> None:
     """Raise ClientClosed in a test that may not run the SQL of pulse on a connection of the application."""
-    if (destination := current()) is not None:
+    if (destination := current_redirection()) is not None:
         destination.check_database()
 
 

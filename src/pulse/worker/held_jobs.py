@@ -34,6 +34,7 @@ from pulse.jobs.models import Reported
 from pulse.outcomes import Cancelled, Outcome
 from pulse.supervision.supervised import stack_of_task, stack_of_thread
 from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.connection import Connection
 
 if TYPE_CHECKING:
     from pulse.tracing.spans import RunSpan
@@ -242,6 +243,9 @@ class Held:
 _STEP = 4
 
 
+# ---------------------------------------------------------------- capacity
+
+
 class Window:
     """Computes how many jobs the worker can hold from the run times of its handlers.
 
@@ -347,10 +351,26 @@ class Window:
             self._size, self._finished_at_this_size = fitting, 0
 
 
+# ---------------------------------------------------------------- releases
+
 logger = logging.getLogger("pulse.worker")
 
 _ASYNCIO = str(Path(asyncio.__file__).parent) + os.sep
 _SELECTORS = f"{os.sep}selectors.py"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shared:
+    """What the parts of one worker share."""
+
+    connection: Connection
+    worker_id: str
+    window: Window
+    terms: LeaseTerms = field(default_factory=LeaseTerms)
+    held: Held = field(default_factory=Held)
+    clock: ServerClock = field(default_factory=ServerClock)
+    woken: threading.Event = field(default_factory=threading.Event)
+    """Has the heartbeat thread extend due leases at once."""
 
 
 class Releases:
@@ -361,21 +381,14 @@ class Releases:
     it. ADR-0043
     """
 
-    def __init__(
-        self,
-        worker_id: str,
-        window: Window,
-        held: Held,
-        woken: threading.Event,
-        announce: Callable[[], None],
-    ) -> None:
-        """`woken` wakes the heartbeat thread. `announce` is called in the event loop after a stall."""
-        self._worker_id = worker_id
-        self._window = window
-        self._held = held.jobs
-        self._unstarted = held.unstarted
-        self._released = held.settled
-        self._woken = woken
+    def __init__(self, shared: Shared, announce: Callable[[], None]) -> None:
+        """`announce` is called in the event loop after a stall."""
+        self._worker_id = shared.worker_id
+        self._window = shared.window
+        self._held = shared.held.jobs
+        self._unstarted = shared.held.unstarted
+        self._released = shared.held.settled
+        self._woken = shared.woken
         self._announce = announce
         self._loop = asyncio.get_running_loop()
         self._loop_thread_id = threading.get_ident()
@@ -518,6 +531,8 @@ class Releases:
         except RuntimeError:
             return  # the event loop is closed; no handler runs
 
+
+# ---------------------------------------------------------------- recycling
 
 Settled = Callable[[Iterable[ClaimedJob]], None]
 

@@ -32,15 +32,12 @@ from pulse.topic_settings import Backoff, Entries
 from pulse.topics import entries_message
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
-from pulse.wire.servers import JitteredBackoff as Tries
+from pulse.wire.servers import JitteredBackoff
 from pulse.wire.streams import StreamError, reconnecting_stream
 from pulse.worker.held_jobs import (
     ClaimedJob,
-    Held,
-    LeaseTerms,
     Releases,
-    ServerClock,
-    Window,
+    Shared,
     lease_clock,
     memory_bytes,
 )
@@ -62,15 +59,11 @@ class TopicDeclarations:
     """
 
     def __init__(
-        self,
-        connection: Connection,
-        worker_id: str,
-        handlers: Sequence[Handler],
-        ended: Callable[[asyncio.Task[None]], None],
+        self, shared: Shared, handlers: Sequence[Handler], ended: Callable[[asyncio.Task[None]], None]
     ) -> None:
         """`ended` gets the task of each later declaration."""
-        self._connection = connection
-        self._worker_id = worker_id
+        self._connection = shared.connection
+        self._worker_id = shared.worker_id
         self._handlers = handlers
         self._ended = ended
         self.in_force = asyncio.Event()
@@ -162,7 +155,7 @@ async def _keep_trying(
 ) -> pb.DeclareTopicsResponse | None:
     is_logged = False
     seconds = tuning.TRY_TIMEOUT_SECONDS
-    async for _ in Tries(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS):
+    async for _ in JitteredBackoff(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS):
         answer = await _try(connection, request, seconds)
         # With a slow database a declaration of many limits takes longer than a try: no job would start.
         seconds = min(2 * seconds, LONGEST_TRY_SECONDS)
@@ -232,6 +225,9 @@ class Declaring:
             self._lifeline.send("ready")
 
 
+# ---------------------------------------------------------------- claims
+
+
 class Claims:
     """The jobs that this worker holds.
 
@@ -241,19 +237,18 @@ class Claims:
 
     def __init__(
         self,
-        held: Held,
+        shared: Shared,
         registry: Registry,
-        terms: LeaseTerms,
         steps: StepCalls,
         runners: Runners,
         releases: Releases,
         stopped: Callable[[ClaimedJob], None] = lambda _job: None,
     ) -> None:
         """`stopped` receives each job whose claim is lost."""
-        self.held = held.jobs
-        self.unstarted = held.unstarted
+        self.held = shared.held.jobs
+        self.unstarted = shared.held.unstarted
         self._registry = registry
-        self._terms = terms
+        self._terms = shared.terms
         self._steps = steps
         self._runners = runners
         self._release_soon = releases.add
@@ -341,13 +336,16 @@ def _facts() -> pb.WorkerFacts:
     )
 
 
+# ---------------------------------------------------------------- the stream
+
+
 class Capacity:
     """Sends the number of jobs that the worker can hold."""
 
-    def __init__(self, connection: Connection, worker_id: str, window: Window) -> None:
-        self._connection = connection
-        self._worker_id = worker_id
-        self._window = window
+    def __init__(self, shared: Shared) -> None:
+        self._connection = shared.connection
+        self._worker_id = shared.worker_id
+        self._window = shared.window
         self._sending: asyncio.Task[None] | None = None
 
     def announce(self) -> None:
@@ -370,12 +368,8 @@ class Intake:
 
     def __init__(
         self,
-        connection: Connection,
-        worker_id: str,
+        shared: Shared,
         topics: Sequence[str],
-        terms: LeaseTerms,
-        window: Window,
-        clock: ServerClock,
         claims: Claims,
         steps: StepCalls,
         capacity: Capacity,
@@ -388,15 +382,15 @@ class Intake:
 
         `stop` is called when an operator stops the worker.
         """
-        self._connection = connection
-        self._servers = connection.servers
+        self._connection = shared.connection
+        self._servers = shared.connection.servers
         # The server of the stream.
-        self._at, self._address = 0, connection.endpoint.address
-        self._worker_id = worker_id
+        self._at, self._address = 0, shared.connection.endpoint.address
+        self._worker_id = shared.worker_id
         self._run_id = os.urandom(8).hex()
         self._topics = topics
-        self._terms = terms
-        self._window = window
+        self._terms = shared.terms
+        self._window = shared.window
         self._claims = claims
         self._steps = steps
         self._capacity = capacity
@@ -404,7 +398,7 @@ class Intake:
         self._welcomed = welcomed
         self._stop = stop
         self._is_announced = True
-        self._clock = clock
+        self._clock = shared.clock
         self._is_connected = False
         self._was_let_in = False
         self._is_finishing = False

@@ -1,8 +1,8 @@
 """Extends leases from a separate thread, so that a handler that blocks the event loop keeps its job.
 
 A worker to which pulsed reports that the database is away keeps its jobs for a lease from that heartbeat on:
-no server reaps them meanwhile. Without an answer it gives them up by its own clock. docs/figures.md#while-
-the-database-is-away
+no server reaps them meanwhile. Without an answer it gives them up by its own clock.
+docs/figures.md#while-the-database-is-away
 
 A retry, a last attempt and a job whose claim may be out of date are confirmed right before their handlers
 start. The confirmation is a heartbeat: from then on the attempt counts.
@@ -28,11 +28,16 @@ from pulse.handlers.workflows import completes_in_transaction
 from pulse.supervision.supervised import end_at_once, stack_of_thread
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
-from pulse.wire.connection import Connection
 from pulse.wire.endpoint import Endpoint
 from pulse.wire.servers import JitteredBackoff, is_from_pulsed, open_blocking_channel, translate
 from pulse.wire.streams import Coalescer
-from pulse.worker.held_jobs import ClaimedJob, LeaseTerms, Releases, ServerClock, lease_clock, memory_bytes
+from pulse.worker.held_jobs import (
+    ClaimedJob,
+    Releases,
+    Shared,
+    lease_clock,
+    memory_bytes,
+)
 from pulse.worker.outcomes import given_up
 from pulse.worker.reporter import encode_progress, encode_results, in_batches, unsent_progress
 from pulse.worker.runners import send_events
@@ -47,11 +52,7 @@ class Confirmer:
 
     def __init__(
         self,
-        connection: Connection,
-        worker_id: str,
-        terms: LeaseTerms,
-        clock: ServerClock,
-        unstarted: set[ClaimedJob],
+        shared: Shared,
         *,
         stop: Callable[[Iterable[ClaimedJob], str], None],
         recall: Callable[[Collection[str]], None],
@@ -59,11 +60,11 @@ class Confirmer:
         later: Callable[[list[ClaimedJob]], None],
     ) -> None:
         """`later` receives jobs that the server could not confirm yet. They occupy no slot."""
-        self._connection = connection
-        self._worker_id = worker_id
-        self._terms = terms
-        self._clock = clock
-        self._unstarted = unstarted
+        self._connection = shared.connection
+        self._worker_id = shared.worker_id
+        self._terms = shared.terms
+        self._clock = shared.clock
+        self._unstarted = shared.held.unstarted
         self._stop = stop
         self._recall = recall
         self._answered = answered
@@ -156,6 +157,8 @@ class Confirmer:
         return locked
 
 
+# ---------------------------------------------------------------- heartbeats
+
 logger = logging.getLogger("pulse.worker")
 
 
@@ -170,34 +173,25 @@ class Heartbeats:
 
     def __init__(
         self,
-        endpoint: Endpoint,
-        in_use: Callable[[], Endpoint],
-        worker_id: str,
-        terms: LeaseTerms,
-        held: dict[str, ClaimedJob],
+        shared: Shared,
         lost: Callable[[list[ClaimedJob], str], None],
         releases: Releases,
-        woken: threading.Event,
         *,
         stuck: Callable[[], ClaimedJob | None],
     ) -> None:
-        """`stuck` returns a job whose handler blocks the event loop for good: the process ends.
-
-        `in_use` returns the server of the worker's stream. If it is away, heartbeats go to the others.
-        `woken` makes the thread extend due jobs at once.
-        """
-        self._endpoint = endpoint
-        self._in_use = in_use
-        self._worker_id = worker_id
-        self._terms = terms
-        self._held = held
+        """`stuck` returns a job whose handler blocks the event loop for good: the process ends."""
+        self._connection = shared.connection
+        self._endpoint = shared.connection.endpoint
+        self._worker_id = shared.worker_id
+        self._terms = shared.terms
+        self._held = shared.held.jobs
         self._lost = lost
         self._releases = releases
         self._stuck = stuck
         self._loop = asyncio.get_running_loop()
         self._loop_thread_id = threading.get_ident()
         self._is_over = threading.Event()
-        self._is_woken = woken
+        self._is_woken = shared.woken
         self._is_failing = False
         # Progress waits until then, after a heartbeat that failed.
         self._progress_from = 0.0
@@ -367,7 +361,7 @@ class Heartbeats:
 
     def _call(self, method: str, request: object, timeout_seconds: float) -> Any:
         """Call the server in use. While it is away, call each of the others. The calls are repeatable."""
-        first = self._in_use()
+        first = self._connection.servers.in_use
         rest = [one for one in self._endpoint.each if one is not first]
         while True:
             call = getattr(self._stub(first), method)

@@ -47,8 +47,7 @@ from pulse.payload import UndecodableArgs, encode_result
 from pulse.supervision.processes import interrupts_main_thread
 from pulse.topic_settings import Backoff
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.connection import Connection
-from pulse.worker.held_jobs import ClaimedJob, LeaseTerms
+from pulse.worker.held_jobs import ClaimedJob, LeaseTerms, Shared
 from pulse.worker.processes import RanInProcess
 
 logger = logging.getLogger("pulse.worker")
@@ -348,6 +347,8 @@ def concluded(job: ClaimedJob, outcome: Outcome | None) -> Outcome | None:
     return outcome
 
 
+# ---------------------------------------------------------------- verdicts
+
 # Of attempts whose verdict their worker passes on. A worker that lost its lease may be gone.
 _REPORTED = frozenset({"failed", "discarded", "timed_out", "canceled"})
 # The error of an attempt that the server ended at its time limit. Its worker has not reported it.
@@ -423,9 +424,9 @@ async def call_hooks(hooks: Sequence[VerdictHook], verdict: Verdict) -> None:
 class Verdicts:
     """Reads jobs whose attempts failed or were canceled, and calls the hooks. At most once for an attempt."""
 
-    def __init__(self, connection: Connection, worker_id: str, hooks: Sequence[VerdictHook]) -> None:
-        self._connection = connection
-        self._worker_id = worker_id
+    def __init__(self, shared: Shared, hooks: Sequence[VerdictHook]) -> None:
+        self._connection = shared.connection
+        self._worker_id = shared.worker_id
         self._hooks = hooks
         self._calls: set[asyncio.Task[None]] = set()
         self._few_at_a_time = asyncio.Semaphore(tuning.VERDICTS_AT_A_TIME)

@@ -21,10 +21,9 @@ from pulse.handlers.workflows import completes_in_transaction
 from pulse.jobs.models import Reported
 from pulse.outcomes import SUCCEEDED, Failed, Refused, Snoozed, Succeeded, Suspended
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.connection import Connection
 from pulse.wire.servers import JitteredBackoff
 from pulse.wire.streams import Coalescer, Line, batch_bounds
-from pulse.worker.held_jobs import ClaimedJob, Window
+from pulse.worker.held_jobs import ClaimedJob, Shared
 from pulse.worker.outcomes import log_failure
 
 _OTHER_BYTES = 100
@@ -159,6 +158,9 @@ _LATER = frozenset(
 _UNREADABLE = grpc.StatusCode.INVALID_ARGUMENT.value[0]
 
 
+# ---------------------------------------------------------------- reports
+
+
 class Reporter:
     """Reports results in batches, and repeats each until the server has answered.
 
@@ -166,17 +168,11 @@ class Reporter:
     is safe: the server answers the same result of the same claim with OK.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        worker_id: str,
-        window: Window,
-        settled: Callable[[Iterable[ClaimedJob]], None],
-    ) -> None:
+    def __init__(self, shared: Shared, settled: Callable[[Iterable[ClaimedJob]], None]) -> None:
         """`settled` receives jobs that need no report any more."""
-        self._connection = connection
-        self._worker_id = worker_id
-        self._window = window
+        connection = self._connection = shared.connection
+        self._worker_id = shared.worker_id
+        self._window = shared.window
         self._settled = settled
         self._is_failing = False
         self._line: Line[pb.ReportResultsResponse] = Line(

@@ -33,7 +33,7 @@ from pulse.handlers.context import make_current, request_stop, steps_of
 from pulse.handlers.handler import Call
 from pulse.outcomes import SUCCEEDED, Cancelled, Outcome
 from pulse.tracing.optional import start_run
-from pulse.worker.held_jobs import ClaimedJob, Held, LeaseTerms, Window, lease_clock
+from pulse.worker.held_jobs import ClaimedJob, Shared, lease_clock
 from pulse.worker.outcomes import concluded, failed, given_up, outcome_of, succeeded
 from pulse.worker.processes import Child, Processes, RanInProcess
 from pulse.worker.threads import HandlerThreads, LostSlots, TimeLimits
@@ -101,6 +101,9 @@ def _fork(scopes: Any) -> None:
     scopes.set_current_scope(scopes.get_current_scope().fork())
 
 
+# ---------------------------------------------------------------- calls
+
+
 class Late(Exception):
     """The thread started when the claim was lost, or may have been."""
 
@@ -116,20 +119,12 @@ def in_time(job: ClaimedJob, call: Callable[..., Any], *args: Any) -> Any:
 class HandlerCalls:
     """The calls of one worker, and the threads and processes that they run in."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        concurrency: int,
-        worker_id: str,
-        terms: LeaseTerms,
-        time_limits: TimeLimits,
-        processes: Processes,
-    ) -> None:
-        self._loop = loop
-        self._worker_id = worker_id
-        self._terms = terms
+    def __init__(self, shared: Shared, time_limits: TimeLimits, processes: Processes) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._worker_id = shared.worker_id
+        self._terms = shared.terms
         self._time_limits = time_limits
-        self._threads = HandlerThreads(loop, concurrency)
+        self._threads = HandlerThreads(self._loop, shared.window.concurrency)
         self._processes = processes
 
     def close(self) -> None:
@@ -299,31 +294,30 @@ def rest_of(begun: Begun, run_in: contextvars.Context) -> Generator[Any, Any, An
 Waiting = tuple[ClaimedJob, Begun, contextvars.Context, float]
 
 
+# ---------------------------------------------------------------- runners
+
+
 class Runners:
     """Runs at most `concurrency` jobs at once, in the order in which they became ready."""
 
     def __init__(
         self,
-        concurrency: int,
-        window: Window,
-        worker_id: str,
-        terms: LeaseTerms,
-        held: Held,
+        shared: Shared,
         *,
         confirm: Callable[[ClaimedJob], None],
-        send_heartbeat: Callable[[], None],
         report: Callable[[ClaimedJob], None],
         fatal: Callable[[BaseException], None],
         lost: LostSlots,
         processes: Processes,
     ) -> None:
-        """`send_heartbeat` extends leases after a moment: the attempts count."""
-        self._concurrency = concurrency
-        self._window = window
-        self._terms = terms
-        self._unstarted = held.unstarted
+        """`confirm` gets jobs whose claims are confirmed before they start, `report` those that ended."""
+        self._concurrency = shared.window.concurrency
+        self._window = shared.window
+        self._terms = shared.terms
+        self._unstarted = shared.held.unstarted
         self._confirm, self._report, self._fatal = confirm, report, fatal
-        self._send_heartbeat, self._lost = send_heartbeat, lost
+        # After a moment leases are extended: the attempts count.
+        self._send_heartbeat, self._lost = shared.woken.set, lost
         self._first_heartbeat: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         # Every handler starts with the contextvars of run(), not of the handler before it.
@@ -332,7 +326,7 @@ class Runners:
         self.time_limits = TimeLimits(self._give_up)
         self.cancel = self.time_limits.cancel
         """Interrupt the handler of a job, if it has started."""
-        self._calls = HandlerCalls(self._loop, concurrency, worker_id, terms, self.time_limits, processes)
+        self._calls = HandlerCalls(shared, self.time_limits, processes)
         self._ready: deque[ClaimedJob] = deque()
         # The number of jobs that are being confirmed. Each has a slot: it starts with the answer.
         self._confirming = 0

@@ -222,6 +222,9 @@ def _is_inside_shared_locks(thread_id: int) -> bool:
     return False
 
 
+# ---------------------------------------------------------------- time limits
+
+
 class TimeLimits:
     """Watches the handlers that have a limit, with one timer. It does not know other handlers."""
 
@@ -368,15 +371,14 @@ class LostSlots:
 
     def __init__(
         self,
-        slots: int,
-        exit_at: int | None,
         window: Window,
+        exit_at: int | None,
         *,
         announce: Callable[[], None],
         stop: Callable[[BaseException], None],
     ) -> None:
         """`stop` is called once `exit_at` slots are lost; None means half of them."""
-        self._slots = slots
+        slots = self._slots = window.concurrency
         self._exit_at = min(exit_at or (slots + 1) // 2, slots)
         self._window = window
         self._announce = announce

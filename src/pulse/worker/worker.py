@@ -12,7 +12,6 @@ import os
 import re
 import socket
 import sys
-import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
@@ -28,8 +27,14 @@ from pulse.supervision.processes import signals_handled
 from pulse.supervision.supervised import check_not_importing
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
-from pulse.wire.redirection import current as current_redirection
-from pulse.worker.held_jobs import ClaimedJob, Held, LeaseTerms, Recycling, Releases, ServerClock, Window
+from pulse.wire.redirection import current_redirection
+from pulse.worker.held_jobs import (
+    ClaimedJob,
+    Recycling,
+    Releases,
+    Shared,
+    Window,
+)
 from pulse.worker.intake import Capacity, Claims, Declaring, Intake, TopicDeclarations
 from pulse.worker.leases import Confirmer, Heartbeats
 from pulse.worker.outcomes import VerdictHook, Verdicts, failed
@@ -97,28 +102,26 @@ def make_worker_id() -> str:
 logger = logging.getLogger("pulse.worker")
 
 
+# ---------------------------------------------------------------- draining
+
+
 class Draining:
     """Drains a worker. `hurry_requested` ends the wait for handlers."""
 
     def __init__(
         self,
-        connection: Connection,
-        worker_id: str,
-        held: Held,
+        shared: Shared,
         runners: Runners,
         releases: Releases,
         reporter: Reporter,
-        terms: LeaseTerms,
         drain_seconds: float,
         hurry_requested: asyncio.Event,
     ) -> None:
-        self._connection = connection
-        self._worker_id = worker_id
-        self._held = held
+        self._shared = shared
+        self._held = shared.held
         self._runners = runners
         self._releases = releases
         self._reporter = reporter
-        self._terms = terms
         self._drain_seconds = drain_seconds
         self._hurry_requested = hurry_requested
         self.has_given_up = False
@@ -174,12 +177,12 @@ class Draining:
     async def _flush_reports(self) -> None:
         # After a lease, a server that can be reached may have assigned the jobs to other workers.
         flushed = asyncio.ensure_future(self._reporter.flushed())
-        await wait_unless(self._hurry_requested, asyncio.wait({flushed}), self._terms.lease_seconds)
+        await wait_unless(self._hurry_requested, asyncio.wait({flushed}), self._shared.terms.lease_seconds)
         await asyncio.wait({flushed}, timeout=tuning.CANCEL_GRACE_SECONDS)
         flushed.cancel()
 
     async def _release(self, jobs: list[ClaimedJob]) -> None:
-        await release_all(self._connection, self._worker_id, jobs, self._release_seconds, self._held.settled)
+        await release_all(self._shared, jobs, self._release_seconds)
 
     def _release_seconds(self) -> float:
         is_hurried = self._hurry_requested.is_set()
@@ -196,39 +199,33 @@ async def wait_unless(event: asyncio.Event, work: Coroutine[Any, Any, Any], time
 
 
 @failpoints.before("worker.releasing")
-async def release_all(
-    connection: Connection,
-    worker_id: str,
-    jobs: list[ClaimedJob],
-    timeout_seconds: Callable[[], float],
-    settled: Callable[[Sequence[ClaimedJob]], None],
-) -> None:
+async def release_all(shared: Shared, jobs: list[ClaimedJob], timeout_seconds: Callable[[], float]) -> None:
     """Release the jobs in requests of a bounded size. Each request has the timeout.
 
-    `settled` gets the jobs of each request, even if they could not be released.
+    The jobs of each request are settled, even if they could not be released.
     """
     for some in in_batches(jobs, tuning.CLAIMS_PER_RELEASE):
-        await _release_or_warn(connection, worker_id, some, timeout_seconds)
+        await _release_or_warn(shared, some, timeout_seconds)
         for job in some:
             job.stop_reason = "it was released"
-        settled(some)
+        shared.held.settled(some)
 
 
 async def _release_or_warn(
-    connection: Connection, worker_id: str, jobs: Sequence[ClaimedJob], timeout_seconds: Callable[[], float]
+    shared: Shared, jobs: Sequence[ClaimedJob], timeout_seconds: Callable[[], float]
 ) -> None:
     """Release the jobs. Retry jobs with a locked row until the timeout."""
     began = time.monotonic()
     while True:
         reported = [unsent_progress(job) for job in jobs]
         request = pb.ReleaseRequest(
-            worker_id=worker_id,
+            worker_id=shared.worker_id,
             claims=[job.claim() for job in jobs],
             progress=[encode_progress(one, index) for index, one in enumerate(reported) if one is not None],
         )
         try:
-            response = await connection.call(
-                connection.stub.Release, request, timeout_seconds=timeout_seconds()
+            response = await shared.connection.call(
+                shared.connection.stub.Release, request, timeout_seconds=timeout_seconds()
             )
         except PulseError as error:
             return _warn_unreleased(jobs, error.message)
@@ -342,91 +339,70 @@ class Worker:
         `client`. The hooks learn what becomes of attempts that do not succeed.
         """
         self._topics = registry.select(topics)
-        self._connection = connection
         self._registry = registry
-        self._settings = settings
+        self._drain_seconds = settings.drain_seconds
+        self._stop_requested = asyncio.Event()
+        self._hurry_requested = asyncio.Event()
+        # Apart from other reasons to stop: a supervisor's request may come before the signal that caused it.
+        self._was_signaled = False
+        self._failure: BaseException | None = None
         self._lifeline = supervised.of_this_process()
-        self._worker_id = worker_id_here(settings.worker_id, self._lifeline.number)
+        self._lifespan = Lifespan(registry, self._topics, self._stop_requested, self._hurry_requested)
+        worker_id = worker_id_here(settings.worker_id, self._lifeline.number)
+        self._shared = Shared(connection, worker_id, Window(settings.concurrency))
         self._recycling = Recycling(settings.max_jobs, settings.max_memory, self._due)
+        self._verdicts = Verdicts(self._shared, verdict_hooks)
+        self._steps = StepCalls(lambda: connection, asyncio.get_running_loop(), worker_id, client)
         handlers = [handler for topic in self._topics if (handler := registry.get(topic)) is not None]
-        terms = self._terms = LeaseTerms()
-        held = self._held = Held()
-        woken = self._woken = threading.Event()
-        window, clock = Window(settings.concurrency), ServerClock()
-        loop = asyncio.get_running_loop()
-        steps = self._steps = StepCalls(lambda: connection, loop, self._worker_id, client)
-        self._declarations = TopicDeclarations(connection, self._worker_id, handlers, self._stop_if_failed)
+        self._declarations = TopicDeclarations(self._shared, handlers, self._stop_if_failed)
+        self._declaring = Declaring(connection, declare, self._declarations, self._lifeline)
         in_processes = [handler for handler in handlers if handler.options.process]
-        self._processes = Processes(in_processes, client, steps, terms, are_all=in_processes == handlers)
-        capacity = Capacity(connection, self._worker_id, window)
-        self._releases = Releases(self._worker_id, window, held, woken, capacity.announce)
-        self._verdicts = Verdicts(connection, self._worker_id, verdict_hooks)
-        settled = self._verdicts.after(self._recycling.counting(held.settled))
-        self._reporter = Reporter(connection, self._worker_id, window, settled)
-        runners = self._runners = Runners(
-            settings.concurrency,
-            window,
-            self._worker_id,
-            terms,
-            held,
+        self._processes = Processes(
+            in_processes, client, self._steps, self._shared.terms, are_all=in_processes == handlers
+        )
+        self._make_parts(settings)
+
+    def _make_parts(self, settings: WorkerSettings) -> None:
+        """Make the parts that a job passes through, from its delivery to its report."""
+        shared = self._shared
+        capacity = Capacity(shared)
+        settled = self._verdicts.after(self._recycling.counting(shared.held.settled))
+        self._reporter = Reporter(shared, settled)
+        self._releases = Releases(shared, capacity.announce)
+        lost_slots = LostSlots(
+            shared.window, settings.lost_slots_exit, announce=capacity.announce, stop=self._stop_because
+        )
+        self._runners = Runners(
+            shared,
             confirm=lambda job: self._confirmer.add(job),
-            send_heartbeat=woken.set,
             report=self._reporter.add,
             fatal=self._stop_because,
-            lost=LostSlots(
-                settings.concurrency,
-                settings.lost_slots_exit,
-                window,
-                announce=capacity.announce,
-                stop=self._stop_because,
-            ),
+            lost=lost_slots,
             processes=self._processes,
         )
-        claims = Claims(held, registry, terms, steps, runners, self._releases, stopped=self._verdicts.ask)
+        claims = Claims(
+            shared, self._registry, self._steps, self._runners, self._releases, stopped=self._verdicts.ask
+        )
         self._confirmer = Confirmer(
-            connection,
-            self._worker_id,
-            terms,
-            clock,
-            held.unstarted,
+            shared,
             stop=claims.stop,
             recall=claims.recall,
-            answered=runners.confirmed,
-            later=runners.add,
+            answered=self._runners.confirmed,
+            later=self._runners.add,
         )
         self._heartbeats = Heartbeats(
-            connection.endpoint,
-            lambda: connection.servers.in_use,
-            self._worker_id,
-            terms,
-            held.jobs,
-            claims.stop,
-            self._releases,
-            woken,
-            stuck=runners.time_limits.look_at_blocked_loop,
+            shared, claims.stop, self._releases, stuck=self._runners.time_limits.look_at_blocked_loop
         )
         self._intake = Intake(
-            connection,
-            self._worker_id,
+            shared,
             self._topics,
-            terms,
-            window,
-            clock,
             claims,
-            steps,
+            self._steps,
             capacity,
             self._declarations,
             welcomed=self._welcomed,
             stop=self.drain,
         )
-        self._stop_requested = asyncio.Event()
-        self._hurry_requested = asyncio.Event()
-        self._drain_seconds = settings.drain_seconds
-        # Apart from other reasons to stop: a supervisor's request may come before the signal that caused it.
-        self._was_signaled = False
-        self._failure: BaseException | None = None
-        self._declaring = Declaring(connection, declare, self._declarations, self._lifeline)
-        self._lifespan = Lifespan(registry, self._topics, self._stop_requested, self._hurry_requested)
 
     async def run(self, handle_signals: bool) -> None:
         """Run until a signal, a cancellation, or a refusal by the server. Drain, then return."""
@@ -440,7 +416,7 @@ class Worker:
         try:
             with (
                 signals_handled(self.stop, handle_signals),
-                self._lifeline.attached(self, self._settings.drain_seconds),
+                self._lifeline.attached(self, self._drain_seconds),
             ):
                 await self._lifespan.run(self._work())
         finally:
@@ -523,14 +499,14 @@ class Worker:
         self._stop_requested.set()
 
     def _welcomed(self) -> None:
-        self._woken.set()
+        self._shared.woken.set()
         self._declarations.welcomed()
         self._declaring.welcomed.set()
 
     def _due(self, reason: str) -> None:
         """Let this process be replaced. Its supervisor decides when; without one the worker ends now."""
         if not self._lifeline.due(reason):
-            logger.info("Worker %s drains and ends: %s.", self._worker_id, reason)
+            logger.info("Worker %s drains and ends: %s.", self._shared.worker_id, reason)
             self.drain()
 
     def _stop_if_failed(self, task: asyncio.Task[None]) -> None:
@@ -544,13 +520,10 @@ class Worker:
 
     async def _drain(self, intake: asyncio.Task[None]) -> None:
         draining = Draining(
-            self._connection,
-            self._worker_id,
-            self._held,
+            self._shared,
             self._runners,
             self._releases,
             self._reporter,
-            self._terms,
             self._drain_seconds,
             self._hurry_requested,
         )
@@ -566,4 +539,4 @@ class Worker:
             await self._reporter.close()
             await self._verdicts.close()
             await self._steps.close()
-        logger.info("Worker %s has stopped.", self._worker_id)
+        logger.info("Worker %s has stopped.", self._shared.worker_id)
