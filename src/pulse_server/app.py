@@ -1,16 +1,23 @@
-"""Observation of a server: readiness, health, metrics, and the ports that publish them.
+"""The composition root: makes the rooms of a server, starts them, and stops them in order.
 
-The composition root: wires stores to services to transport, starts them, and stops them in order.
+Sends the spans of this process to a collector, if the usual variables of OpenTelemetry name one.
+
+Serves until a signal ends it, and logs its start.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
-from collections.abc import AsyncIterator, Callable
+import os
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
@@ -20,64 +27,39 @@ from pulse_server.base.errors import PulseError
 from pulse_server.base.exposition import Exposition
 from pulse_server.base.loops import Loop
 from pulse_server.base.metrics import Labels, Metrics
-from pulse_server.database.audit import CountedCalls
 from pulse_server.database.connections import Database
-from pulse_server.database.rights import through_outages
+from pulse_server.database.rights import OUTAGE_PATIENCE, through_outages, wait_until_reachable
 from pulse_server.database.schema import require_usable_schema
-from pulse_server.dispatch.claims import Claims, Reconciler
-from pulse_server.dispatch.hub import Hub
-from pulse_server.dispatch.publisher import Publisher, claim_spans
+from pulse_server.dispatch import dispatch_of
+from pulse_server.dispatch.publisher import IS_INSTALLED, Publisher, claim_spans
 from pulse_server.dispatch.roster import Roster
-from pulse_server.dispatch.rpcs import DispatchRpcs
-from pulse_server.dispatch.service import GATE_INTERVAL, Dispatch, Gate
-from pulse_server.dispatch.store import PostgresDispatchRepo
-from pulse_server.doors.addresses import access_of
-from pulse_server.doors.admission import Responses, interceptors
-from pulse_server.doors.callers import AccessRpcs, Callers, ChangeLog
+from pulse_server.dispatch.service import Gate
+from pulse_server.doors.admission import doors_of
+from pulse_server.doors.callers import AccessRpcs
 from pulse_server.doors.http import METRICS_PATH, HttpServer, ProcessPages, Readiness, behind_login
-from pulse_server.doors.lines import Lines
-from pulse_server.doors.quotas import SilentConnections
-from pulse_server.doors.tls import Certificates
+from pulse_server.doors.ports import Certificates, doors, warn_of_open_doors
 from pulse_server.failpoints import with_failpoints
-from pulse_server.jobs.store import PostgresJobRepo
-from pulse_server.schedules.rpcs import ScheduleRpcs
-from pulse_server.schedules.service import SCHEDULE_INTERVAL, Scheduler, Schedules
+from pulse_server.schedules import schedules_of
 from pulse_server.schedules.store import PostgresScheduleRepo
 from pulse_server.server import Health, grpc_server, listen
 from pulse_server.settings import Settings
-from pulse_server.steps.rpcs import StepRpcs
-from pulse_server.steps.service import Steps, StepSweep
-from pulse_server.steps.store import PostgresStepRepo
-from pulse_server.topics.rpcs import OwnTopics, TopicRpcs, UnservedNotes, UnservedTopics
-from pulse_server.topics.rules import Grace, kept_by_status
-from pulse_server.topics.service import LimitsOfTopics, LimitSweep, SettingsOfTopics
-from pulse_server.topics.store import PostgresLimitRepo, PostgresTopicSettings
-from pulse_server.views.attention import Attention, DeadLetters
-from pulse_server.views.explanations import Explanations
-from pulse_server.views.records import Audit, Exports, Searches
-from pulse_server.views.rpcs import AuditRpcs, ExportRpcs, OverviewRpcs
-from pulse_server.views.servers import SERVERS_INTERVAL, Servers, name_of_process, sparing_of
-from pulse_server.views.statistics import STATISTICS_INTERVAL, Minutes, Statistics, Topics
+from pulse_server.steps import steps_of
+from pulse_server.supervisor import Lifeline, longest_drain
+from pulse_server.topics import topics_of
+from pulse_server.topics.store import PostgresLimitRepo
+from pulse_server.views import servers_of, views_of
+from pulse_server.views.attention import Attention
+from pulse_server.views.records import Audit
+from pulse_server.views.servers import Servers
+from pulse_server.views.statistics import Topics
 from pulse_server.views.vitals import Horizon, Space, Vitals, VitalsQueries
-from pulse_server.wakeups.line import NoWakeupLine, wakeup_line
-from pulse_server.wakeups.watchers import Watchers
-from pulse_server.work.attempts import LeaseKeeping, Reports
-from pulse_server.work.awaiting import LOOK, LOOK_WITHOUT_LINE, AwaitedJobs
-from pulse_server.work.job_rpcs import AwaitingRpcs, JobRpcs, SelectionRpcs
-from pulse_server.work.jobs import Jobs, Selections
-from pulse_server.work.retention import ExpiredJobs, PostgresCompletedDayRepo, RetentionKeeping
-from pulse_server.work.submissions import (
-    PROMOTE_INTERVAL,
-    ArrivalQueries,
-    Arrivals,
-    Promoter,
-    StartLimits,
-    Submissions,
-)
-from pulse_server.work.worker_rpcs import WorkRpcs
-from pulse_server.workflows.rpcs import WorkflowRpcs
-from pulse_server.workflows.service import WorkflowPublisher, Workflows, WorkflowSettler
-from pulse_server.workflows.store import PostgresWorkflowRepo
+from pulse_server.wakeups import Foundation, foundation_of
+from pulse_server.wakeups.line import NoWakeupLine
+from pulse_server.work import work_of
+from pulse_server.workflows import workflows_of
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
 
 # How old the gauges of the database may be: about the interval of a usual scrape (docs/figures.md#vitals).
 VITALS_INTERVAL = timedelta(seconds=15)
@@ -100,17 +82,10 @@ class Observation:
     """Readiness, gRPC's health and the watches for old snapshots and full disks always run. Vitals run
     only if there is a port to publish them on."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        database: Database,
-        gate: Gate,
-        roster: Roster,
-        servers: Servers,
-        metrics: Metrics,
-    ) -> None:
+    def __init__(self, base: Foundation, gate: Gate, roster: Roster, servers: Servers) -> None:
+        metrics, database = base.metrics, base.database
         queries = VitalsQueries(database)
-        self._settings = settings
+        self._settings = base.settings
         self._database = database
         self._gate = gate
         self._servers = servers
@@ -214,126 +189,59 @@ class App:
     ) -> None:
         """The testing kit has a database of its own kind, no other servers, and a server without a port."""
         self._settings = settings
-        self.certificates = Certificates(settings.tls) if settings.tls is not None else None
         self.metrics = metrics = Metrics()
         self._database = database or Database(dsn, metrics, behind_pooler=settings.behind_pooler)
-        self._line = line or wakeup_line(self._database.connector, settings.lease_ttl)
-        repo = with_failpoints(PostgresJobRepo(self._database, settings.runs, settings.lease_ttl))
-        self.roster = Roster(settings.lease_ttl, self._line)
-        self.watchers = Watchers(self._line)
-        self.awaited_jobs = AwaitedJobs(
-            *(self._database, self.watchers, self._line, self.roster.held_jobs),
-            look=LOOK_WITHOUT_LINE if settings.behind_pooler else LOOK,
-        )
-        workflow_repo = PostgresWorkflowRepo(self._database, settings.lease_ttl)
-        workflow_publisher = WorkflowPublisher(metrics, self.watchers, self.roster)
-        self.settler = WorkflowSettler(workflow_repo, workflow_publisher)
+        base = foundation_of(settings, self._database, with_failpoints, metrics, line)
+        self._line, self.watchers = base.line, base.watchers
+        roster = Roster(settings.lease_ttl, base.line)
+        servers = servers_of(base, roster)
         publisher = Publisher(
-            *(metrics, self.watchers, self.roster, self._line), claim_spans(), self.settler.loop.nudge
+            metrics,
+            base.watchers,
+            roster,
+            base.line,
+            claim_spans(),
+            nudge_settler=lambda: self.workflows.settler.loop.nudge(),
         )
-        self.lease_keeping = LeaseKeeping(settings, self._database, repo, publisher)
-        limits = with_failpoints(PostgresLimitRepo(self._database))
-        self.claims = Claims(repo, limits, publisher, self.lease_keeping.spared_workers, settings.lease_ttl)
-        switches = with_failpoints(PostgresDispatchRepo(self._database))
-        self.gate = Gate(switches, self.roster, self.claims, interval=GATE_INTERVAL)
-        self.reconciler = Reconciler(self.claims, self.roster, interval=settings.heartbeat_interval)
-        self._line.listen(self.gate.heard)
-        self.hub = Hub(self.roster, self.claims, self.reconciler, self._line, tick=settings.dispatch_interval)
-        kept = settings.retention.entries
-        topic_settings = with_failpoints(
-            PostgresTopicSettings(self._database, Grace(settings.retention_grace, kept))
+        audit = Audit(base.database)
+        limits = with_failpoints(PostgresLimitRepo(base.database))
+        self.doors = doors = doors_of(settings, audit.record_calls, metrics)
+        self.dispatch = dispatch = dispatch_of(
+            base, limits, roster, publisher, doors.callers, servers.connections_of
         )
-        self.topics = SettingsOfTopics(topic_settings, limits, publisher, self.gate.refresh, settings.topics)
-        self._line.listen(self.topics.heard)
-        self.limit_sweep = LimitSweep(limits, self.gate, publisher, metrics)
-        rules = self.topics.rules
-        audit = Audit(self._database)
-        self.counted_calls = CountedCalls(audit.record_calls)
-        self.arrivals = Arrivals(
-            ArrivalQueries(self._database),
-            publisher,
-            max_attempts=rules.default_attempts,
-            max_result_bytes=settings.max_result_bytes,
-            max_workflow_jobs=settings.max_workflow_jobs,
-            counted=self.counted_calls,
+        self.topics = topics = topics_of(
+            base,
+            limits,
+            dispatch,
+            doors.callers,
+            workers_by_topic=servers.workers_by_topic,
+            topics_of_workers=servers.topics_of,
         )
-        self.promoter = Promoter(repo, publisher, interval=PROMOTE_INTERVAL)
-        self.start_limits = StartLimits(repo, publisher)
-        schedules = with_failpoints(PostgresScheduleRepo(self._database))
-        self.scheduler = Scheduler(schedules, publisher, interval=SCHEDULE_INTERVAL)
-        self.retention = RetentionKeeping(
-            with_failpoints(ExpiredJobs(self._database)),
-            PostgresCompletedDayRepo(self._database),
-            publisher,
-            kept_by_status(kept),
-            audit_kept=settings.retention_audit,
-            metrics=metrics,
-        )
-        minutes = Minutes(self._database)
-        self.statistics = Statistics(minutes, metrics, interval=STATISTICS_INTERVAL)
-        self.servers = Servers(
-            *(self._database, name_of_process(), self.roster.connected),
-            interval=SERVERS_INTERVAL,
-            sparing=sparing_of(settings),
-            address=settings.grpc_address,
-        )
-        jobs = Jobs(repo, publisher)
-        submissions = with_failpoints(Submissions(repo, self.hub, publisher))
-        step_repo = with_failpoints(PostgresStepRepo(self._database))
-        steps = Steps(step_repo, repo, publisher, settings.steps)
-        self.step_sweep = StepSweep(step_repo)
-        workflows = Workflows(
-            *(workflow_repo, repo, jobs, publisher, workflow_publisher, self.settler),
-            settings.max_workflow_jobs,
-        )
-        reports = with_failpoints(Reports(repo, publisher, steps.suspend))
-        self.access = access_of(settings, metrics)
-        self.observation = Observation(
-            settings, self._database, self.gate, self.roster, self.servers, metrics
-        )
-        self._lines = Lines(metrics)
-        self.connections, responses = SilentConnections(), Responses()
-        callers = Callers(self.access.authenticator if self.access is not None else None)
-        change_log = ChangeLog(callers, self.counted_calls, metrics)
-        self.unserved = UnservedTopics(self.roster.demand, self.servers.workers_by_topic)
-        notes = UnservedNotes(self.unserved, callers)
+        self.steps = steps = steps_of(base, publisher, doors.callers)
+        self.work = work = work_of(base, dispatch, topics, steps, doors)
+        self.schedules = schedules = schedules_of(base, publisher, topics, work.jobs, doors.callers)
+        self.workflows = workflows = workflows_of(base, dispatch, topics, work.jobs, doors.lines)
+        self.observation = Observation(base, dispatch.gate, roster, servers)
+        attention = self.observation.attention(limits, schedules.store)
+        self.views = views = views_of(base, servers, attention, audit, dispatch, topics, doors)
         self._server = grpc_server(
             make_server,
-            JobRpcs(submissions, jobs, rules, change_log, self.arrivals.loop.nudge, notes),
-            SelectionRpcs(Selections(repo, jobs)),
-            ExportRpcs(Exports(self._database), Searches(self._database), responses),
-            AwaitingRpcs(self.awaited_jobs, responses, self._lines),
-            WorkRpcs(
-                *(self.hub, self.claims, self.gate),
-                *(self.lease_keeping.leases(rules), reports, rules),
-                lease_ttl=settings.lease_ttl,
-                heartbeat=settings.heartbeat_interval,
-                max_result_bytes=settings.max_result_bytes,
-                steps=settings.steps,
-            ),
-            ScheduleRpcs(Schedules(schedules, publisher), jobs, rules, callers, notes),
-            DispatchRpcs(Dispatch(switches, self.gate, publisher, self.servers.connections_of), callers),
-            TopicRpcs(
-                *(self.topics, LimitsOfTopics(limits, self.topics, publisher), callers),
-                OwnTopics(self.roster, self.servers.topics_of),
-            ),
-            StepRpcs(steps, callers),
-            WorkflowRpcs(workflows, rules.max_attempts, notes, self._lines),
-            OverviewRpcs(
-                self.observation.attention(limits, schedules),
-                *(minutes, DeadLetters(self._database), self.servers, self.watchers, self.gate, responses),
-                Explanations(
-                    *(self._database, self.servers, self.roster, settings),
-                    limits_pending=self.topics.pending_of,
-                ),
-            ),
-            AuditRpcs(audit),
-            AccessRpcs(callers),
-            self._lines,
-            change_log=change_log,
+            jobs=work.job_rpcs,
+            selections=work.selection_rpcs,
+            exports=views.export_rpcs,
+            awaiting=work.awaiting_rpcs,
+            work=work.worker_rpcs,
+            schedules=schedules.rpcs,
+            dispatch=dispatch.rpcs,
+            topics=topics.rpcs,
+            steps=steps.rpcs,
+            workflows=workflows.rpcs,
+            overview=views.overview_rpcs,
+            audit=views.audit_rpcs,
+            access=AccessRpcs(doors.callers),
+            doors=doors,
             metrics=metrics,
-            clock=self.servers.now,
-            interceptors=interceptors(self.access, metrics, responses, self.connections, self.counted_calls),
+            clock=servers.now,
             shares_port=settings.shares_port,
             health=self.observation.health,
             reflection=settings.reflection,
@@ -342,14 +250,14 @@ class App:
 
     async def start(self) -> str:
         """Accept calls. Returns the address, with the port that was really taken."""
-        await self.observation.open(self.access, self.certificates)
+        await self.observation.open(self.doors.access, self.doors.certificates)
         # Primed before the first worker can ask: a server that cannot read the switch must not start.
         await through_outages(self._database.connector.dsn, self._prime)
-        port = listen(self._server, self._settings.grpc_address, self.certificates)
-        self.connections.port = port
+        port = listen(self._server, self._settings.grpc_address, self.doors.certificates)
+        self.doors.connections.port = port
         await self._server.start()
         await self.observation.serve()
-        runs = [self.hub.run()]
+        runs = [self.dispatch.hub.run()]
         for place, loop in enumerate(self._loops()):
             loop.report_to(self.metrics)
             runs.append(loop.run(after=place * LOOP_STAGGER))
@@ -357,19 +265,19 @@ class App:
         return f"{self._settings.grpc_address.rpartition(':')[0]}:{port}"
 
     async def _prime(self) -> None:
-        await self.gate.refresh()
-        await self.topics.prime()
-        await self.retention.prepare()
+        await self.dispatch.gate.refresh()
+        await self.topics.settings.prime()
+        await self.work.retention.prepare()
 
     async def stop(self) -> None:
         """Stop claiming, release undelivered jobs, let calls under way finish, then close."""
         self.observation.drain()
         self.watchers.end_watching()
-        await self.hub.drain(tuning.STREAM_GOODBYE)
-        self._lines.end()
+        await self.dispatch.hub.drain(tuning.STREAM_GOODBYE)
+        self.doors.lines.end()
         await self._server.stop(self._settings.drain_timeout.total_seconds())
         # A submit that was under way may have handed a job over to a worker that is gone by now.
-        await self.claims.finish_releases(tuning.STREAM_GOODBYE)
+        await self.dispatch.claims.finish_releases(tuning.STREAM_GOODBYE)
         for loop in self._loops():
             loop.stop()
         *loops, line = self._tasks
@@ -380,43 +288,29 @@ class App:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with suppress(PulseError, TimeoutError):
             async with asyncio.timeout(FAREWELL_TIMEOUT.total_seconds()):
-                await self.servers.leave()
-                await self.statistics.record_news()
-                await self.counted_calls.flush()
+                await self.views.servers.leave()
+                await self.views.statistics.record_news()
+                await self.doors.counted_calls.flush()
         await self.observation.close()
-        if self.access is not None:
-            self.access.close()
+        self.doors.close()
         await self._database.close()
 
     def read_again(self) -> None:
         """Reload the file of users and the certificate, which may change while the server runs."""
-        if self.certificates is not None:
-            self.certificates.read_again()
-        if self.access is not None:
-            self.access.read_again()
+        self.doors.read_again()
 
     def _loops(self) -> tuple[Loop, ...]:
         return (
-            *self.lease_keeping.loops,
-            self.arrivals.loop,
-            self.promoter.loop,
-            self.settler.loop,
-            self.start_limits.loop,
-            self.scheduler.loop,
-            self.gate.loop,
-            self.topics.loop,
-            self.limit_sweep.loop,
-            *self.retention.loops,
-            self.step_sweep.loop,
-            *self.reconciler.loops,
-            self.statistics.loop,
-            self.counted_calls.loop,
-            self.servers.loop,
+            *self.work.loops,
+            *self.workflows.loops,
+            *self.schedules.loops,
+            *self.dispatch.loops,
+            *self.topics.loops,
+            *self.steps.loops,
+            *self.views.loops,
             self.watchers.loop,
-            self.awaited_jobs.loop,
-            self.connections.loop,
             *self.observation.loops,
-            *(self.access.loops if self.access is not None else ()),
+            *self.doors.loops,
         )
 
 
@@ -429,3 +323,166 @@ async def running_app(settings: Settings, dsn: str) -> AsyncIterator[tuple[App, 
         yield app, address
     finally:
         await app.stop()
+
+
+# Time for the last spans to reach their collector. A longer exit would look like a hang.
+TRACE_FLUSH_TIMEOUT = timedelta(seconds=2)
+
+_EXPORTERS = {
+    "grpc": "opentelemetry.exporter.otlp.proto.grpc.trace_exporter",
+    "http/protobuf": "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+}
+
+
+class _UnknownProtocol(Exception):
+    """No exporter speaks it."""
+
+
+@asynccontextmanager
+async def traces_exported(environ: Mapping[str, str]) -> AsyncIterator[None]:
+    """Export spans during the block, unless it is not configured or a provider is set already.
+
+    Any failure is logged as a warning: a server without traces is better than none.
+    """
+    provider = None
+    if endpoint := _endpoint_variable(environ):
+        try:
+            provider = _set_provider(environ)
+        except _UnknownProtocol as error:
+            log.warning("traces_not_exported", extra={"reason": str(error)})
+        except ModuleNotFoundError as error:
+            log.warning("traces_not_exported", extra={"reason": _missing(endpoint, error)})
+        except Exception as error:
+            reason = f"{endpoint} is set, but the exporter did not start ({type(error).__name__})."
+            log.warning("traces_not_exported", extra={"reason": reason})
+    try:
+        yield
+    finally:
+        if provider is not None:
+            await _shut_down(provider)
+
+
+def _endpoint_variable(environ: Mapping[str, str]) -> str | None:
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return None
+    if environ.get("OTEL_TRACES_EXPORTER", "otlp").strip() not in ("", "otlp"):
+        return None
+    names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    return next((name for name in names if environ.get(name)), None)
+
+
+def _set_provider(environ: Mapping[str, str]) -> TracerProvider | None:
+    from opentelemetry import trace
+    from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        return None  # as under opentelemetry-instrument, which exports as well
+    exporter, protocol = _exporter(environ)
+    resource = Resource.create()
+    if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+        resource = resource.merge(Resource({SERVICE_NAME: "pulsed"}))
+    # Its own exit handler would wait for a dead collector without a limit.
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    log.info("exporting_traces", extra={"protocol": protocol})
+    return provider
+
+
+def _exporter(environ: Mapping[str, str]) -> tuple[Any, str]:
+    """The exporter for the configured protocol, else for the first that is installed."""
+    asked = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+    if asked:
+        if (module := _EXPORTERS.get(asked.strip())) is None:
+            raise _UnknownProtocol(
+                f"OTEL_EXPORTER_OTLP_PROTOCOL is {asked!r}: give {' or '.join(_EXPORTERS)}."
+            )
+        return importlib.import_module(module).OTLPSpanExporter(), asked
+    *others, last = _EXPORTERS
+    for protocol in others:
+        try:
+            return importlib.import_module(_EXPORTERS[protocol]).OTLPSpanExporter(), protocol
+        except ModuleNotFoundError:
+            continue
+    return importlib.import_module(_EXPORTERS[last]).OTLPSpanExporter(), last
+
+
+def _missing(endpoint: str, error: ModuleNotFoundError) -> str:
+    packages = "opentelemetry-sdk and opentelemetry-exporter-otlp"
+    if not IS_INSTALLED:
+        packages = f"opentelemetry-api, {packages}"
+    return f"{endpoint} is set, but {error.name} is not installed. Install {packages}, or unset the variable."
+
+
+async def _shut_down(provider: TracerProvider) -> None:
+    """Send the remaining spans, in bounded time: a collector that does not respond must not delay exit."""
+    loop = asyncio.get_running_loop()
+    is_done = asyncio.Event()
+
+    def shut_down() -> None:
+        provider.shutdown()
+        with suppress(RuntimeError):  # the loop is closed: no coroutine waits
+            loop.call_soon_threadsafe(is_done.set)
+
+    # Not a thread of the loop's pool: the interpreter waits for pool threads when it exits.
+    threading.Thread(target=shut_down, name="traces-flush", daemon=True).start()
+    try:
+        await asyncio.wait_for(is_done.wait(), TRACE_FLUSH_TIMEOUT.total_seconds())
+    except TimeoutError:
+        log.warning("traces_lost", extra={"reason": "The collector did not take the last spans in time."})
+
+
+async def serve(settings: Settings, dsn: str, lifeline: Lifeline | None = None) -> None:
+    """Run until SIGTERM or SIGINT; then drain and return. A second signal ends the drain.
+
+    The schema must be current. With a lifeline this is one of several processes: it reports to its
+    supervisor that it serves, and also drains when the supervisor is gone.
+    """
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    starting = asyncio.current_task()
+
+    def stop() -> None:
+        stopping.set()
+        if starting is not None:
+            starting.cancel()  # it may wait for the database, and there is nothing to drain yet
+
+    if lifeline is not None:
+        await wait_until_reachable(dsn, OUTAGE_PATIENCE)  # it has answered the supervisor
+        lifeline.when_abandoned(partial(loop.call_soon_threadsafe, stop), within=longest_drain(settings))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, number, stopping, stop)
+    try:
+        async with traces_exported(os.environ), running_app(settings, dsn) as (app, address):
+            starting = None
+            loop.add_signal_handler(signal.SIGHUP, app.read_again)
+            log.info(
+                "serving" if lifeline is None else "process_serving",
+                extra={
+                    "address": address,
+                    "http_address": app.observation.http_address,
+                    "pid": os.getpid(),
+                    "lease_ttl_seconds": settings.lease_ttl.total_seconds(),
+                    "embedded": settings.database_url is None,
+                    **doors(settings),
+                },
+            )
+            if lifeline is None:
+                warn_of_open_doors(settings)
+            else:
+                lifeline.send("serving")
+            await stopping.wait()
+            log.info("draining")
+    except asyncio.CancelledError:
+        if starting is None:
+            raise
+    log.info("stopped")
+
+
+def _on_signal(number: signal.Signals, stopping: asyncio.Event, stop: Callable[[], object]) -> None:
+    if stopping.is_set():
+        log.warning("stopped_at_once", extra={"signal": number.name})
+        os._exit(1)
+    stop()

@@ -34,7 +34,7 @@ from pulse_server.base.errors import PulseError
 from pulse_server.database.rights import RIGHTS, Inspection, inspect, wait_until_reachable
 from pulse_server.database.schema import SchemaBehind, require_current_schema
 from pulse_server.database.urls import BadConnectionString, is_url, read_database_url, split_key_value
-from pulse_server.doors.addresses import PortInUse, probe
+from pulse_server.doors.ports import PortInUse, probe
 from pulse_server.embedded import DataDirectoryInUse, DataDirectoryUnusable, EmbeddedError
 from pulse_server.embedded.directory import DataDirectory, choose_installation, open_own, written_by_major
 from pulse_server.embedded.processes import choose_identity
@@ -253,7 +253,7 @@ def check_tls(settings: Settings) -> Iterator[CheckResult]:
     if settings.tls is None:
         yield info("tls", "Off.")
         return
-    from pulse_server.doors.tls import FilesChanged, read_key_pair
+    from pulse_server.doors.ports import FilesChanged, read_key_pair
 
     try:
         pair = read_key_pair(settings.tls)

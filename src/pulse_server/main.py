@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from pulse_server.access.users import BadUsers
 from pulse_server.base.errors import PulseError
-from pulse_server.doors.addresses import PortInUse
+from pulse_server.doors.ports import PortInUse
 from pulse_server.embedded import EmbeddedError, EmbeddedPostgres, kept, psql_command
 from pulse_server.settings import BadSettings, Settings, read_settings
 from pulse_server.settings.reading import environment, given_flags, granted_roles, parser
@@ -209,7 +209,7 @@ def _serve_here(settings: Settings, dsn: str, lifeline: Lifeline | None = None) 
     gc.disable()
     give_back_large_blocks()
     raise_open_files()
-    from pulse_server.serving import serve
+    from pulse_server.app import serve
 
     gc.collect()
     gc.freeze()
@@ -245,7 +245,7 @@ def _tell_ignored_parameters(settings: Settings) -> None:
 def _check_key_pair(settings: Settings) -> None:
     """Refuse a certificate that cannot serve before the schema is touched."""
     if settings.tls is not None:
-        from pulse_server.doors.tls import FilesChanged, read_key_pair
+        from pulse_server.doors.ports import FilesChanged, read_key_pair
 
         with suppress(FilesChanged):  # it is being renewed at this moment; the server reads it again anyway
             read_key_pair(settings.tls)

@@ -6,7 +6,7 @@ The gRPC server: its options, its table of methods, and the port that it listens
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,12 +18,11 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base import tuning
 from pulse_server.base.metrics import Metrics
 from pulse_server.dispatch.rpcs import DispatchRpcs
-from pulse_server.doors.addresses import PortInUse
+from pulse_server.doors.admission import Doors
 from pulse_server.doors.boundary import SERVICE, Parser, freed_if_aborted, handlers, require_readable
-from pulse_server.doors.callers import AccessRpcs, ChangeLog
-from pulse_server.doors.lines import Lines
+from pulse_server.doors.callers import AccessRpcs
+from pulse_server.doors.ports import Certificates, PortInUse
 from pulse_server.doors.quotas import CostlyCalls, searches, searches_or_skips
-from pulse_server.doors.tls import Certificates
 from pulse_server.schedules.rpcs import ScheduleRpcs
 from pulse_server.steps.rpcs import StepRpcs
 from pulse_server.topics.rpcs import TopicRpcs
@@ -188,6 +187,7 @@ def _milliseconds(span: timedelta) -> int:
 
 def grpc_server(
     make_server: Callable[..., grpc.aio.Server],
+    *,
     jobs: JobRpcs,
     selections: SelectionRpcs,
     exports: ExportRpcs,
@@ -201,17 +201,14 @@ def grpc_server(
     overview: OverviewRpcs,
     audit: AuditRpcs,
     access: AccessRpcs,
-    lines: Lines,
-    *,
-    change_log: ChangeLog,
+    doors: Doors,
     metrics: Metrics,
     clock: Callable[[], datetime],
-    interceptors: Sequence[grpc.aio.ServerInterceptor],
     shares_port: bool,
     health: Health,
     reflection: bool,
 ) -> grpc.aio.Server:
-    server = make_server(options=_options(shares_port=shares_port), interceptors=interceptors)
+    server = make_server(options=_options(shares_port=shares_port), interceptors=doors.interceptors)
     searching = CostlyCalls(COSTLY_SEARCHES)
     computing = CostlyCalls(COSTLY_COMPUTATIONS)
     server.add_generic_rpc_handlers(
@@ -220,7 +217,9 @@ def grpc_server(
                 {
                     "SubmitJob": jobs.submit_job,
                     "SubmitJobs": jobs.submit_jobs,
-                    "StreamSubmits": lines.carrying("SubmitJobs", jobs.submit_jobs, pb.StreamSubmitsResponse),
+                    "StreamSubmits": doors.lines.carrying(
+                        "SubmitJobs", jobs.submit_jobs, pb.StreamSubmitsResponse
+                    ),
                     "GetJob": jobs.get_job,
                     "AwaitJobs": awaiting.await_jobs,
                     "ListJobs": searching.limited(jobs.list_jobs, searches_or_skips),
@@ -240,7 +239,7 @@ def grpc_server(
                     "StreamJobs": work.stream_jobs,
                     "ReportResult": work.report_result,
                     "ReportResults": work.report_results,
-                    "StreamReports": lines.carrying(
+                    "StreamReports": doors.lines.carrying(
                         "ReportResults", work.report_results, pb.StreamReportsResponse
                     ),
                     "Heartbeat": work.heartbeat,
@@ -293,7 +292,7 @@ def grpc_server(
                     "WhoAmI": access.who_am_i,
                 },
                 metrics,
-                change_log.recorded,
+                doors.change_log.recorded,
                 clock,
             ),
         )

@@ -1,12 +1,16 @@
 """Several server processes behind one port, started, watched and replaced by a supervisor.
 
-docs/figures.md#several-processes
+The kernel spreads connections over the processes (SO_REUSEPORT), so no byte passes through the
+supervisor. Each process is a server like any other: only the port and the database are shared. Processes
+are started anew, because gRPC does not survive a fork. One socket pair per process shows each side the
+end of the other, SIGKILL included. docs/figures.md#several-processes
 
 Ties a server process to its supervisor: one socket, by which each notices the other's end.
 
 The process reports that it serves, or why it cannot. The supervisor sends nothing.
 
 Starts the processes, replaces one that dies, passes signals on, and ends with all of them.
+
 docs/figures.md#several-processes
 """
 
@@ -43,8 +47,8 @@ from pulse.supervision.processes import (
 )
 from pulse_server.base import tuning
 from pulse_server.base.metrics import Metrics
-from pulse_server.doors.addresses import access_of, doors, reserve, warn_of_open_doors
 from pulse_server.doors.http import METRICS_PATH, GatheredPages, HttpServer, behind_login
+from pulse_server.doors.ports import Certificates, access_of, doors, reserve, warn_of_open_doors
 from pulse_server.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -116,8 +120,6 @@ async def gathered_http(
         pages[METRICS_PATH] = behind_login(pages[METRICS_PATH], access.authenticator)
     tls = None
     if settings.tls is not None:
-        from pulse_server.doors.tls import Certificates  # brings gRPC along
-
         tls = Certificates(settings.tls).server_ssl_context()
     loops = [] if access is None else [asyncio.create_task(loop.run()) for loop in access.loops]
     server = HttpServer(pages)

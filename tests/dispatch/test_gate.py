@@ -204,7 +204,7 @@ async def test_topic_that_gets_a_flow_policy_is_limited_and_wakes_dispatch(
     await board.gate.refresh()
 
     assert replica.roster.woken == [{"mail"}]
-    assert "mail" in replica.roster.limited
+    assert "mail" in replica.roster.limited.pools
     assert board.gate.state.open_topics(TOPICS) == TOPICS, "it is not paused"
     assert replica.roster.plain_topics(TOPICS) == {"image"}
 

@@ -36,7 +36,7 @@ def fake() -> Iterator[FakePulsed]:
 @pytest.fixture
 async def server(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServerUnderTest]:
     """A real server, in this event loop, whose scheduler is quick."""
-    monkeypatch.setattr("pulse_server.app.SCHEDULE_INTERVAL", timedelta(milliseconds=50))
+    monkeypatch.setattr("pulse_server.schedules.SCHEDULE_INTERVAL", timedelta(milliseconds=50))
     async with server_under_test(database_dsn) as running:
         yield running
 

@@ -242,7 +242,7 @@ async def test_user_who_is_removed_hears_it_from_the_next_call(database_dsn: str
     ):
         handles = [await p.enqueue("mail") for _ in range(3)]
         file.write_text(f"bob:{PASSWORD}:producer\n")
-        access = server.app.access
+        access = server.app.doors.access
         assert access is not None
         assert access.users_file is not None
         access.read_again()

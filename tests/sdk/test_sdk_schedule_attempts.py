@@ -26,7 +26,7 @@ def application(server: ServerUnderTest, **options: Any) -> pulse.Pulse:
 
 async def attempts(p: pulse.Pulse, server: ServerUnderTest) -> dict[str | None, int]:
     """Fire all schedules. Returns the attempts of their jobs by the name of the schedule."""
-    await server.app.topics.loop.wait_for_ticks(2)
+    await server.app.topics.settings.loop.wait_for_ticks(2)
     found = {}
     for schedule in await p.schedules.list():
         job = await p.get_job((await p.schedules.fire(schedule)).id)

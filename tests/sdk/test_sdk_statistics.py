@@ -24,7 +24,7 @@ async def client(server: ServerUnderTest) -> AsyncIterator[pulse.Pulse]:
 async def test_statistics_have_minutes_and_percentiles(server: ServerUnderTest, client: pulse.Pulse) -> None:
     server.app.metrics.completed.add("mail", by=100)
     server.app.metrics.run_time.observe_in(("mail", "completed"), [0.01] * 94 + [5.0] * 6)
-    await server.app.statistics.record()
+    await server.app.views.statistics.record()
 
     mail = await client.statistics(topic="mail", minutes=2)
 
@@ -42,7 +42,7 @@ async def test_statistics_are_of_all_topics_and_the_last_hour_unless_said(
 ) -> None:
     for topic in ("mail", "sms"):
         server.app.metrics.submitted.add(topic)
-    await server.app.statistics.record()
+    await server.app.views.statistics.record()
 
     everything = await client.statistics()
 
@@ -54,7 +54,7 @@ async def test_topic_shows_how_long_its_jobs_waited_and_ran(
     server: ServerUnderTest, client: pulse.Pulse
 ) -> None:
     server.app.metrics.queue_wait.observe("mail", value=0.5)
-    await server.app.statistics.record()
+    await server.app.views.statistics.record()
     await server.table.connection.execute(
         "UPDATE pulse.topic_minutes SET minute = minute - interval '1 minute'"
     )
@@ -72,14 +72,14 @@ async def test_span_that_is_too_long_or_negative_is_refused(client: pulse.Pulse,
 
 
 async def test_servers_and_the_scheduler_are_listed(server: ServerUnderTest, client: pulse.Pulse) -> None:
-    await server.app.servers.record()
+    await server.app.views.servers.record()
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
     await client.schedule("report", None, pulse.At(at))
     async with server.worker():
         (listed,) = await client.servers()
 
     assert listed.workers == 1
-    assert (listed.id, listed.name) == (server.app.servers._id, server.app.servers._name)
+    assert (listed.id, listed.name) == (server.app.views.servers._id, server.app.views.servers._name)
     assert listed.started_at is not None
     assert await client.schedules.status() == pulse.SchedulerStatus(1, 0, at, 0.0)
 

@@ -21,7 +21,7 @@ from pulse import tuning
 from pulse.wire import endpoint
 from pulse.wire.connection import Connection
 from pulse.wire.endpoint import make_endpoint
-from pulse_server.doors.tls import KeyPair
+from pulse_server.doors.ports import KeyPair
 from pulse_server.settings import TlsFiles
 from tests.eventually import eventually
 from tests.sdk.conftest import Running
@@ -173,7 +173,7 @@ async def test_server_whose_certificate_expired_is_named_with_the_date(
     def unchecked(pair: KeyPair, *_: object) -> None:
         """A server that has run past the end of its certificate."""
 
-    monkeypatch.setattr("pulse_server.doors.tls._require_valid_now", unchecked)
+    monkeypatch.setattr("pulse_server.doors.ports._require_valid_now", unchecked)
     async with serve(tls=authority.server(not_after=datetime(2024, 3, 1))) as server:
         reason = await _reason(server.address, ca=authority.file)
     assert "expired on Mar  1 00:00:00 2024 GMT" in reason

@@ -100,7 +100,7 @@ async def test_blocking_client_has_the_same(server: ServerUnderTest) -> None:
 async def test_jobs_get_the_attempts_of_their_topic(server: ServerUnderTest) -> None:
     async with pulse.Pulse(server.address) as p:
         await p.set_topic("mail", max_attempts=3)
-        await server.app.topics.loop.wait_for_ticks(2)
+        await server.app.topics.settings.loop.wait_for_ticks(2)
         job = await p.get_job((await p.enqueue("mail")).id)
     assert (job.max_attempts, job.snoozes, job.crashes, job.start_by) == (3, 0, 0, None)
 
@@ -114,7 +114,7 @@ async def test_operator_wins_over_the_attempts_of_a_handler_and_a_job_over_both(
 
         async def attempts() -> set[int]:
             """Of jobs that this client stores in all its ways."""
-            await server.app.topics.loop.wait_for_ticks(2)
+            await server.app.topics.settings.loop.wait_for_ticks(2)
             handles = [
                 await mail.enqueue(),
                 await p.enqueue("mail"),

@@ -76,7 +76,7 @@ async def test_option_that_vanished_from_the_code_no_longer_holds(
             p.register("work", lambda: None, **options)
             async with running(p):
                 await until_declared(p, options.get("max_attempts"))
-            await server.app.topics.loop.wait_for_ticks(2)
+            await server.app.topics.settings.loop.wait_for_ticks(2)
             job = await p.get_job((await p.enqueue("work", delay=timedelta(hours=1))).id)
             assert job.max_attempts == options.get("max_attempts", 25)
 

@@ -18,7 +18,7 @@ NOTE = "No worker that takes {!r} is connected"
 @pytest.fixture(autouse=True)
 def _settled(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server has been there for a while, and its machine is busy."""
-    server.app.unserved._quiet_until = 0.0
+    server.app.topics.unserved._quiet_until = 0.0
     monkeypatch.setattr("pulse_server.topics.rpcs.LOOK_TIMEOUT", timedelta(seconds=20))
     monkeypatch.setattr("pulse.tuning.AWAIT_REASON_SECONDS", 20.0)
 

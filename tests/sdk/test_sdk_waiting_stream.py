@@ -40,7 +40,7 @@ async def test_all_waits_of_a_client_share_one_stream(
     async with running(p):
         results = await asyncio.gather(*waits)
     assert results == [number for number in range(200) for _ in range(2)]
-    assert len(server.app.awaited_jobs._waiters) == 1
+    assert len(server.app.work.awaited_jobs._waiters) == 1
 
 
 async def test_canceled_wait_leaves_those_of_others(p: pulse.Pulse, running: Running) -> None:
@@ -64,7 +64,7 @@ async def test_wait_goes_on_at_another_server(database_dsn: str, running: Runnin
         p = pulse.Pulse(first.address)
         handle = await p.enqueue("work")
         wait = asyncio.ensure_future(handle.result(LONG))
-        await eventually(lambda: first.app.awaited_jobs._by_job)
+        await eventually(lambda: first.app.work.awaited_jobs._by_job)
     assert not wait.done()
     async with server_under_test(database_dsn, grpc_address=f"127.0.0.1:{port}"):
         worker = pulse.Pulse(p.address)
@@ -131,7 +131,7 @@ async def test_stream_is_closed_once_nothing_is_waited_for(
     for _ in range(2):  # and opened again
         with pytest.raises(pulse.ResultTimeout):
             await handle.result(SHORT)
-        await eventually(lambda: not server.app.awaited_jobs._waiters)
+        await eventually(lambda: not server.app.work.awaited_jobs._waiters)
 
 
 async def test_wait_that_begins_while_the_idle_stream_ends_is_answered(

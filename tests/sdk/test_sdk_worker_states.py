@@ -29,8 +29,8 @@ async def p(server: ServerUnderTest) -> AsyncIterator[pulse.Pulse]:
 
 
 async def connected(server: ServerUnderTest) -> None:
-    await eventually(lambda: server.app.roster.sessions_of("w1"))
-    await server.app.servers.record()
+    await eventually(lambda: server.app.dispatch.roster.sessions_of("w1"))
+    await server.app.views.servers.record()
 
 
 async def test_quiet_worker_finishes_its_job_and_takes_the_next_once_it_is_resumed(
@@ -54,7 +54,7 @@ async def test_quiet_worker_finishes_its_job_and_takes_the_next_once_it_is_resum
         state = await state_of_worker(operator)
         assert state is not None
         assert (state.name, state.reason) == ("quiet", "memory grows")
-        await eventually(lambda: server.app.gate.state.workers)  # its own server learns of it later
+        await eventually(lambda: server.app.dispatch.gate.state.workers)  # its own server learns of it later
         # The worker may hold the second job, which waits for the first one.
         await eventually(lambda: is_waiting(p, second.id))
         may_end.set()
@@ -94,7 +94,7 @@ async def test_stopped_worker_drains_and_its_run_returns(
         async with asyncio.timeout(PATIENCE_SECONDS):
             await began.wait()
             assert await operator.stop_worker("w1") is None
-            await eventually(lambda: not server.app.roster.sessions_of("w1"))
+            await eventually(lambda: not server.app.dispatch.roster.sessions_of("w1"))
             assert not run.done(), "its handler runs"
             may_end.set()
             await run

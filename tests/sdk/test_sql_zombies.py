@@ -88,8 +88,8 @@ async def has_lost_its_first_run(server: ServerUnderTest, job_id: str) -> bool:
     if await server.table.connection.execute(sql, job_id) == "UPDATE 0":
         return True
     await check_running_jobs(server.table.connection)
-    server.app.lease_keeping.watchdog._steady_since = -1e9
-    server.app.lease_keeping.watchdog.loop.nudge()
+    server.app.work.lease_keeping.watchdog._steady_since = -1e9
+    server.app.work.lease_keeping.watchdog.loop.nudge()
     return False
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pulse_server.doors.addresses import PortInUse, probe, reserve
+from pulse_server.doors.ports import PortInUse, probe, reserve
 from tests.rows import each_row
 
 ANY = "127.0.0.1:0"

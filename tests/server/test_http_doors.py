@@ -11,7 +11,7 @@ import pytest
 
 from pulse_server.access.service import LOGIN_BURST_PER_USER
 from pulse_server.access.users import parse_users
-from pulse_server.doors.tls import CERTIFICATE_LOOK_INTERVAL
+from pulse_server.doors.ports import CERTIFICATE_LOOK_INTERVAL
 from tests.rows import each_row
 from tests.server.http_caller import Reply, get
 from tests.server.pulsed_process import pulsed
@@ -131,7 +131,7 @@ async def test_probe_shows_no_certificate_where_workers_have_to(
 async def test_renewed_certificate_is_shown_here_too(
     database_dsn: str, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.doors.tls.CERTIFICATE_LOOK_INTERVAL", 0 * CERTIFICATE_LOOK_INTERVAL)
+    monkeypatch.setattr("pulse_server.doors.ports.CERTIFICATE_LOOK_INTERVAL", 0 * CERTIFICATE_LOOK_INTERVAL)
     async with guarded(database_dsn, tls=authority.server("old.example.org", "127.0.0.1")) as address:
         assert "old.example.org" in await names_shown(address, authority)
         authority.server("new.example.org", "127.0.0.1")

@@ -14,7 +14,6 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.access.users import parse_users
 from pulse_server.base.exposition import Exposition
 from pulse_server.base.metrics import Metrics
-from pulse_server.doors.addresses import PortInUse
 from pulse_server.doors.http import (
     Check,
     GatheredPages,
@@ -24,6 +23,7 @@ from pulse_server.doors.http import (
     metrics_answer,
     readiness_answer,
 )
+from pulse_server.doors.ports import PortInUse
 from pulse_server.supervisor import http_port
 from tests.server.http_caller import Reply, get
 from tests.server.pulsed_process import caller_of, pulsed

@@ -75,9 +75,9 @@ async def reap_all_running(server: ServerUnderTest, monkeypatch: pytest.MonkeyPa
     async def at_once(_took: timedelta) -> bool:
         return True
 
-    monkeypatch.setattr(server.app.lease_keeping.watchdog, "_may_reap", at_once)
+    monkeypatch.setattr(server.app.work.lease_keeping.watchdog, "_may_reap", at_once)
     await lapse_all_leases(server.table.connection)
-    await server.app.lease_keeping.watchdog.tick()
+    await server.app.work.lease_keeping.watchdog.tick()
 
 
 async def test_life_of_jobs_is_counted(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,9 +160,9 @@ async def test_fires_of_schedules_are_counted_with_their_lateness(server: Server
     await server.table.connection.execute(
         "UPDATE pulse.schedules SET next_run_at = now() - interval '100 s' WHERE id = $1", made.schedule_id
     )
-    server.app.scheduler.loop.nudge()
+    server.app.schedules.scheduler.loop.nudge()
     await server.table.wait_for_count(2, "topic = 'report'")
-    await server.app.scheduler.loop.wait_for_ticks(1)
+    await server.app.schedules.scheduler.loop.wait_for_ticks(1)
 
     metric = await scrape(server)
 
@@ -180,7 +180,7 @@ async def test_deletions_are_counted_by_status(server: ServerUnderTest) -> None:
         "UPDATE pulse.completed_jobs "
         "SET submitted_at = now() - interval '1 y', finished_at = now() - interval '1 y'"
     )
-    while await server.app.retention.day_keeper.tick() < RETENTION_INTERVAL:
+    while await server.app.work.retention.day_keeper.tick() < RETENTION_INTERVAL:
         pass
 
     assert (await scrape(server))("pulse_jobs_deleted_total", status="COMPLETED", actor="retention") == 3

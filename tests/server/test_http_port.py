@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pulse_server.doors.addresses import PortInUse
 from pulse_server.doors.http import HTTP_REQUEST_BYTES, HttpAnswer, HttpServer, Page, Request
+from pulse_server.doors.ports import PortInUse
 from tests.eventually import PATIENCE_SECONDS
 from tests.rows import each_row
 from tests.server.http_caller import connect, get, reply, send

@@ -31,7 +31,7 @@ async def queue(dsn: str | None, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         with Kit() as kit:
             yield KitQueue(kit)
         return
-    monkeypatch.setattr("pulse_server.app.PROMOTE_INTERVAL", 0.02 * SECOND)
+    monkeypatch.setattr("pulse_server.work.PROMOTE_INTERVAL", 0.02 * SECOND)
     monkeypatch.setattr("pulse_server.work.submissions.START_LIMIT_INTERVAL", 0.02 * SECOND)
     async with server_queue(dsn) as running:
         yield running

@@ -56,7 +56,7 @@ async def complete(server: ServerUnderTest, *, result: bytes = b"1", count: int 
 
 async def settled(server: ServerUnderTest) -> None:
     """Return once the server has looked at all that was added: its looks are over, and it waits for news."""
-    registry = server.app.awaited_jobs
+    registry = server.app.work.awaited_jobs
     await eventually(
         lambda: registry._by_job and not any(one._something_new.is_set() for one in registry._waiters)
     )

@@ -10,6 +10,6 @@ from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, ser
 @pytest.fixture
 async def server(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServerUnderTest]:
     """A server with a fast promoter, so that retries are promoted promptly."""
-    monkeypatch.setattr("pulse_server.app.PROMOTE_INTERVAL", 0.05 * SECOND)
+    monkeypatch.setattr("pulse_server.work.PROMOTE_INTERVAL", 0.05 * SECOND)
     async with server_under_test(database_dsn) as running:
         yield running

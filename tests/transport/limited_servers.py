@@ -55,8 +55,8 @@ class Cluster:
     async def limits_changed(self, topic: str = TOPIC) -> None:
         """All servers know of the change when this returns."""
         for server in self.servers:
-            await server.app.gate.refresh()
-            server.app.roster.wake({topic})
+            await server.app.dispatch.gate.refresh()
+            server.app.dispatch.roster.wake({topic})
 
     async def leaves_room_for(self, slots: int, topic: str = TOPIC) -> bool:
         """Whether so many slots could have started a job at once, had the limit had room."""

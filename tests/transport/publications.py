@@ -19,7 +19,9 @@ class Publications:
         self._metrics = app.metrics
         self.woken: list[str] = []
         for method in ("wake", "stop_claims", "expire_claims"):
-            monkeypatch.setattr(app.roster, method, self._recording(method, getattr(app.roster, method)))
+            monkeypatch.setattr(
+                app.dispatch.roster, method, self._recording(method, getattr(app.dispatch.roster, method))
+            )
 
     def _recording(self, method: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def record(*what: Any) -> Any:

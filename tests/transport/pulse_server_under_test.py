@@ -75,9 +75,9 @@ class ServerUnderTest:
 
 async def believe_in_an_open_gate(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop updates of the pause switch: the server continues as if it had not changed."""
-    monkeypatch.setattr(server.app.gate, "_repo", FakeSwitches())
-    server.app.gate.loop.nudge()
-    await server.app.gate.loop.wait_for_ticks(1)  # the look that may have been under way is over
+    monkeypatch.setattr(server.app.dispatch.gate, "_repo", FakeSwitches())
+    server.app.dispatch.gate.loop.nudge()
+    await server.app.dispatch.gate.loop.wait_for_ticks(1)  # the look that may have been under way is over
 
 
 @asynccontextmanager

@@ -55,12 +55,12 @@ async def not_started_after_a_release(server: ServerUnderTest, worker: Streaming
     # No claim takes it again.
     await server.table.connection.execute("UPDATE pulse.jobs SET start_by = now() - interval '1 minute'")
     await worker.release(job)
-    server.app.start_limits.loop.nudge()
+    server.app.work.start_limits.loop.nudge()
 
 
 async def start_limit_passes(server: ServerUnderTest) -> None:
     await server.table.connection.execute("UPDATE pulse.jobs SET start_by = now() - interval '1 minute'")
-    server.app.start_limits.loop.nudge()
+    server.app.work.start_limits.loop.nudge()
 
 
 @arrow("(new)", "PENDING", "insert_rich_jobs")
@@ -75,4 +75,4 @@ async def fired_behind_a_job(server: ServerUnderTest, worker: StreamingWorker) -
         "UPDATE pulse.schedules SET overlap = 'queue', queued_for = now() WHERE id = $1",
         created.schedule_id,
     )
-    server.app.scheduler.loop.nudge()
+    server.app.schedules.scheduler.loop.nudge()

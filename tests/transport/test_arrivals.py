@@ -66,9 +66,9 @@ async def test_worker_gets_a_job_once_its_transaction_commits(
 async def test_wake_up_makes_the_server_look_now(
     server: ServerUnderTest, application: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server.app.arrivals.loop, "_interval", timedelta(hours=1))
+    monkeypatch.setattr(server.app.work.arrivals.loop, "_interval", timedelta(hours=1))
     monkeypatch.setattr("pulse_server.work.submissions.ARRIVALS_INTERVAL", timedelta(hours=1))
-    await server.app.arrivals.loop.wait_for_ticks(1)
+    await server.app.work.arrivals.loop.wait_for_ticks(1)
     async with server.worker() as worker:
         job_id = await enqueue(application)
         await server.stub.SubmitJobs(pb.SubmitJobsRequest(wake=True))
@@ -209,7 +209,7 @@ async def test_role_that_replaces_a_waiting_job_is_logged_and_in_the_audit(
 
         await eventually(lambda: "jobs_replaced" in caplog.messages, "the replacement is logged")
         await eventually(lambda: sum(each["count"] for each in replaced(caplog)) == 3, "each of them is")
-        await server.app.counted_calls.flush()
+        await server.app.doors.counted_calls.flush()
     for each in replaced(caplog):
         assert (each["user"], each["role"], each["ids"]) == (role, "sql", [job_id])
     found = await server.stub.ListAudit(pb.ListAuditRequest(id=job_id))

@@ -248,7 +248,7 @@ async def test_refused_change_is_counted_in_one_entry(guarded: ServerUnderTest) 
     await answer(viewer, "ListJobs")
     await answer(caller(guarded.channel, "producer", "wrong password"), "CancelJob")
     await answer(caller(guarded.channel, "no such user", "wrong password"), "CancelJob")
-    await guarded.app.counted_calls.flush()
+    await guarded.app.doors.counted_calls.flush()
 
     wrong, denied = sorted(await entries(guarded, refused=True), key=lambda entry: entry.user)
     assert (denied.user, denied.role, denied.method, denied.count) == ("viewer", "viewer", "PauseDispatch", 3)
@@ -276,7 +276,7 @@ async def test_jobs_that_operators_submit_are_counted(guarded: ServerUnderTest) 
     line.cancel()
     await caller(guarded.channel, "producer").SubmitJob(one("by-hand"))
     await caller(guarded.channel, "worker").SubmitJob(one("by-hand"))
-    await guarded.app.counted_calls.flush()
+    await guarded.app.doors.counted_calls.flush()
 
     (entry,) = await entries(guarded, topic="by-hand")
     assert (entry.user, entry.role, entry.method, entry.outcome) == (
@@ -306,7 +306,7 @@ async def test_signals_of_applications_are_not_in_the_audit(guarded: ServerUnder
 
 
 async def test_audit_is_read_in_pages(guarded: ServerUnderTest) -> None:
-    await guarded.app.counted_calls.flush()  # not between two pages
+    await guarded.app.doors.counted_calls.flush()  # not between two pages
     whole = [entry.action_id for entry in await entries(guarded, user="admin", page_size=100)]
     read, token = [], ""
     while True:

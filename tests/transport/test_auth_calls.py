@@ -12,8 +12,8 @@ from pulse_server.access.service import LOGIN_BURST_PER_PEER, LOGIN_BURST_PER_US
 from pulse_server.access.users import Role, User
 from pulse_server.base import tuning
 from pulse_server.doors import callers
-from pulse_server.doors.addresses import peer_address
 from pulse_server.doors.boundary import SERVICE
+from pulse_server.doors.ports import peer_address
 from tests.access.counted_checks import CountedChecks, count_checks, hashed
 from tests.rows import each_row
 from tests.transport.authorized import METHODS, PASSWORD, USERS, CallerWith, answer, basic, caller
@@ -79,7 +79,7 @@ async def test_matrix_of_credentials(database_dsn: str, users: tuple[User, ...],
 
 
 async def test_open_server_needs_no_user(server: ServerUnderTest) -> None:
-    assert server.app.access is None
+    assert server.app.doors.access is None
     assert await answer(server.stub, "GetDispatchStatus") == (OK, "")
 
 

@@ -32,7 +32,7 @@ class Guarded:
     async def users(self, *entries: str) -> None:
         """Write the file and return once the server uses it."""
         self.write(*entries)
-        access = self.server.app.access
+        access = self.server.app.doors.access
         assert access is not None
         assert access.users_file is not None
         access.read_again()
@@ -123,7 +123,7 @@ async def test_broken_file_leaves_everything_as_it_was(guarded: Guarded) -> None
 
 async def test_change_is_noticed_without_a_signal(guarded: Guarded) -> None:
     """The loop checks the file by itself; this test only shortens its sleep."""
-    access = guarded.server.app.access
+    access = guarded.server.app.doors.access
     assert access is not None
     assert access.users_file is not None
     async with guarded.worker("ann") as ann:
@@ -150,7 +150,7 @@ async def test_stream_that_ended_is_forgotten(guarded: Guarded, caplog: pytest.L
 
 async def test_stream_of_a_user_ends_in_order_when_the_server_drains(guarded: Guarded) -> None:
     async with guarded.worker("ann") as ann:
-        draining = asyncio.create_task(guarded.server.app.hub.drain(SECOND))
+        draining = asyncio.create_task(guarded.server.app.dispatch.hub.drain(SECOND))
         (goodbye,) = await ann.end()
         assert goodbye.draining
         await draining

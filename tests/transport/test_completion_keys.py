@@ -46,7 +46,7 @@ async def test_new_key_comes_with_the_next_jobs_and_once(server: ServerUnderTest
         assert not (await worker.message()).HasField("completion_key")
         await server.table.connection.execute(REPLACE)
         secret = await server.table.connection.fetchval("SELECT secret FROM pulse.cluster_secret")
-        await server.app.gate.refresh()
+        await server.app.dispatch.gate.refresh()
 
         await server.submit()
         second = await worker.message()
@@ -69,7 +69,7 @@ async def test_worker_of_the_original_contract_gets_jobs_as_before(server: Serve
 async def test_server_without_the_secret_serves_and_sends_no_key(database_dsn: str) -> None:
     async with server_under_test(database_dsn) as server:
         await server.table.connection.execute("DELETE FROM pulse.cluster_secret")
-        await server.app.gate.refresh()
+        await server.app.dispatch.gate.refresh()
         stream = streamed(server.stub, "w1")
         first = await stream.read()
         assert first.HasField("welcome")

@@ -117,8 +117,8 @@ async def released(server: ServerUnderTest, worker: StreamingWorker) -> None:
 
 async def reap(server: ServerUnderTest) -> None:
     await lapse_all_leases(server.table.connection)
-    server.app.lease_keeping.watchdog._steady_since = -1e9
-    server.app.lease_keeping.watchdog.loop.nudge()
+    server.app.work.lease_keeping.watchdog._steady_since = -1e9
+    server.app.work.lease_keeping.watchdog.loop.nudge()
 
 
 @arrow("RUNNING", "RETRYING", "reap_expired")
@@ -142,7 +142,7 @@ async def fired(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await server.table.connection.execute(
         "UPDATE pulse.schedules SET next_run_at = now() - interval '1 s' WHERE id = $1", schedule_id
     )
-    server.app.scheduler.loop.nudge()
+    server.app.schedules.scheduler.loop.nudge()
 
 
 @arrow("(new)", "PENDING", "fire_now")
@@ -231,7 +231,7 @@ async def test_fire_by_the_timetable_is_seen(server: ServerUnderTest) -> None:
         await server.table.connection.execute(
             "UPDATE pulse.schedules SET next_run_at = now() - interval '1 s' WHERE id = $1", schedule_id
         )
-        server.app.scheduler.loop.nudge()
+        server.app.schedules.scheduler.loop.nudge()
         assert await watching.statuses(1) == [("PENDING", 0)]
 
 

@@ -25,7 +25,7 @@ from tests.transport.test_two_replicas import both_listen
 
 @pytest.fixture
 async def cluster(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
-    monkeypatch.setattr("pulse_server.app.PROMOTE_INTERVAL", 0.05 * SECOND)
+    monkeypatch.setattr("pulse_server.work.PROMOTE_INTERVAL", 0.05 * SECOND)
     database = Database(database_dsn)
     async with server_under_test(database_dsn) as a, server_under_test(database_dsn) as b:
         await both_listen(a)
@@ -88,7 +88,7 @@ async def test_place_of_a_canceled_run_goes_to_a_worker_there(cluster: Cluster) 
         async with there.worker("waits", topics=[TOPIC]) as waits:
             await here.submit(TOPIC)
             busy.leave()
-            await eventually(lambda: not here.app.roster.sessions)
+            await eventually(lambda: not here.app.dispatch.roster.sessions)
             await here.stub.CancelJob(pb.CancelJobRequest(job_id=job.job_id))
             await waits.take_one()
             assert await cluster.running() == 1
@@ -198,7 +198,7 @@ async def test_paused_topic_starts_nothing_and_its_limit_holds_after_the_resume(
     here, there = cluster.servers
     await cluster.limit_topic(running=2)
     await here.stub.PauseDispatch(pb.PauseDispatchRequest(topic=TOPIC))
-    await there.app.gate.refresh()
+    await there.app.dispatch.gate.refresh()
     async with here.worker("w1", topics=[TOPIC]) as worker:
         await here.submit_many(5, TOPIC)
         await here.dispatch_settles()
@@ -207,7 +207,7 @@ async def test_paused_topic_starts_nothing_and_its_limit_holds_after_the_resume(
         await worker.take(2)
         await here.dispatch_settles()
         assert await cluster.running() == 2
-        assert here.app.gate.state.limited.keys() == {TOPIC}
+        assert here.app.dispatch.gate.state.limited.keys() == {TOPIC}
 
 
 async def test_policy_that_is_removed_while_jobs_run_limits_nothing_from_then_on(cluster: Cluster) -> None:
@@ -220,8 +220,8 @@ async def test_policy_that_is_removed_while_jobs_run_limits_nothing_from_then_on
         await cluster.retire()
         rest = await worker.take(3)
         await worker.complete(first, *rest)
-        await there.app.limit_sweep.tick()
-        await eventually(lambda: not here.app.gate.state.limited)
+        await there.app.topics.limit_sweep.tick()
+        await eventually(lambda: not here.app.dispatch.gate.state.limited)
         job_id = await here.submit(TOPIC)
         job = await worker.take_one()
         assert job.job_id == job_id

@@ -149,7 +149,7 @@ async def test_worker_that_does_not_read_loses_what_it_was_not_given_to_another(
 
             assert {job.attempt for job in taken} == {1}, "what was not delivered costs no attempt"
             await other.complete(*taken)
-        assert server.app.roster.census().workers <= 1, "the stalled stream is off the books"
+        assert server.app.dispatch.roster.census().workers <= 1, "the stalled stream is off the books"
         stalled.cancel()
 
 

@@ -71,7 +71,7 @@ async def test_fire_is_a_job_that_an_old_worker_runs_and_both_lists_contain(
 ) -> None:
     made = await client.call("CreateSchedule", topic="mail", payload=b"hello", at=PAST)
     stream = client.stream(topics=["mail"], worker_id="old")
-    await server.app.scheduler.tick()
+    await server.app.schedules.scheduler.tick()
     job = (await stream.read()).assignment
     assert (job.payload, job.attempt) == (b"hello", 1)
     await client.call("ReportResult", job_id=job.job_id, success=True)

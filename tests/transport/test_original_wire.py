@@ -163,6 +163,6 @@ async def test_draining_server_ends_the_stream_in_order(
     (await client.call("SubmitJob", topic="mail"))
     stream = client.stream(topics=["mail"], worker_id="old")
     await stream.read()
-    await server.app.hub.drain(server.app._settings.drain_timeout)
+    await server.app.dispatch.hub.drain(server.app._settings.drain_timeout)
     assert await stream.read() is grpc.aio.EOF
     assert await stream.code() is grpc.StatusCode.OK

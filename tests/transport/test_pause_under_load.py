@@ -87,7 +87,7 @@ async def last_claim_is_over(server: ServerUnderTest) -> datetime:
 async def test_pause_on_one_server_holds_all_of_them_and_resume_on_another_drains(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch, topic: str, hear: bool
 ) -> None:
-    monkeypatch.setattr("pulse_server.app.GATE_INTERVAL", 0.1 * SECOND)
+    monkeypatch.setattr("pulse_server.dispatch.GATE_INTERVAL", 0.1 * SECOND)
     crew, submitted = Crew(), 0
 
     async def produce(server: ServerUnderTest) -> None:
@@ -125,9 +125,9 @@ async def test_pause_on_one_server_holds_all_of_them_and_resume_on_another_drain
                     return submitted > before + 100
 
                 await eventually(went_on)
-                await asyncio.gather(*(server.app.gate.loop.wait_for_ticks(3) for server in servers))
+                await asyncio.gather(*(server.app.dispatch.gate.loop.wait_for_ticks(3) for server in servers))
                 for server in servers:
-                    state = server.app.gate.state
+                    state = server.app.dispatch.gate.state
                     knows = topic in state.topics if topic else state.everything is not None
                     assert knows is (hear or server is there)
                 await crew.finish_held()

@@ -58,7 +58,7 @@ async def test_job_that_was_deleted_before_it_was_read_is_missing(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its end is not heard of, as when a transition is lost, and retention is quicker than the next look."""
-    monkeypatch.setattr(server.app.awaited_jobs, "offer", lambda *_: None)
+    monkeypatch.setattr(server.app.work.awaited_jobs, "offer", lambda *_: None)
     monkeypatch.setattr(awaiting, "FIRST_LOOKS", (3600 * SECOND,))
     monkeypatch.setattr(awaiting, "REPAIR_PAUSE", 3600 * SECOND)  # the line may come up only now
     job_id = await server.submit()
@@ -72,17 +72,17 @@ async def test_job_that_was_deleted_before_it_was_read_is_missing(
 
 
 def look_now(server: ServerUnderTest) -> None:
-    for waiter in server.app.awaited_jobs._waiters:
+    for waiter in server.app.work.awaited_jobs._waiters:
         waiter._look_due = 0.0
-    server.app.awaited_jobs.loop.nudge()
+    server.app.work.awaited_jobs.loop.nudge()
 
 
 @pytest.mark.parametrize("why", ["a look", "missed", "the line was down"])
 async def test_end_that_was_not_heard_of_is_found_by_a_read(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    offer = server.app.awaited_jobs.offer
-    monkeypatch.setattr(server.app.awaited_jobs, "offer", lambda *_: None)
+    offer = server.app.work.awaited_jobs.offer
+    monkeypatch.setattr(server.app.work.awaited_jobs, "offer", lambda *_: None)
     monkeypatch.setattr(awaiting, "FIRST_LOOKS", (3600 * SECOND,))
     monkeypatch.setattr(awaiting, "REPAIR_PAUSE", 0 * SECOND)
     job_id = await server.submit()
@@ -95,7 +95,7 @@ async def test_end_that_was_not_heard_of_is_found_by_a_read(
         elif why == "missed":
             offer((), 7)
         else:
-            server.app.awaited_jobs._on_wakeup(Wakeup(claims_unknown=True))
+            server.app.work.awaited_jobs._on_wakeup(Wakeup(claims_unknown=True))
         assert list(await waits.finished(1)) == [job_id]
 
 
@@ -105,7 +105,7 @@ async def test_retried_job_is_waited_for_on(server: ServerUnderTest) -> None:
     async with awaited(server) as waits:
         await waits.add(job_id)
         await settled(server)
-        (waiter,) = server.app.awaited_jobs._waiters
+        (waiter,) = server.app.work.awaited_jobs._waiters
         waiter.has_finished(job_id)  # late news of an end that was undone
         await eventually(lambda: not waiter._finished)
         await complete(server)
@@ -130,7 +130,7 @@ async def test_end_that_is_heard_of_during_a_read_is_read_again(
         await waits.add(job_id)
         await settled(server)
         monkeypatch.setattr(AwaitedJobs, "finished_jobs", complete_meanwhile)
-        (waiter,) = server.app.awaited_jobs._waiters
+        (waiter,) = server.app.work.awaited_jobs._waiters
         waiter.has_finished(job_id)  # of an attempt that was retried
         assert list(await waits.finished(1)) == [job_id]
 
@@ -143,7 +143,7 @@ async def test_dropped_job_is_not_sent(server: ServerUnderTest) -> None:
         await settled(server)
         await complete(server, count=2)
         assert list(await waits.finished(1)) == [second]
-        assert not server.app.awaited_jobs._by_job
+        assert not server.app.work.awaited_jobs._by_job
 
 
 async def test_each_of_several_callers_gets_the_job_and_nothing_is_left(server: ServerUnderTest) -> None:
@@ -153,7 +153,7 @@ async def test_each_of_several_callers_gets_the_job_and_nothing_is_left(server: 
         await second.add(job_id)
         await complete(server)
         assert list(await first.finished(1)) == list(await second.finished(1)) == [job_id]
-    registry = server.app.awaited_jobs
+    registry = server.app.work.awaited_jobs
     await eventually(lambda: not registry._waiters)
     assert (registry._by_job, registry._awaited.total, server.app.watchers._followers) == ({}, 0, set())
 

@@ -16,7 +16,9 @@ async def fail_all(server: ServerUnderTest, *errors: str, topic: str = "mail") -
                 pb.ReportResultRequest(job_id=job.job_id, error=error, worker_id="w1", attempt=1)
             )
     # Else the hub might still lease to it what is brought back.
-    await eventually(lambda: not server.app.roster.census().workers, "the server sees the worker leave")
+    await eventually(
+        lambda: not server.app.dispatch.roster.census().workers, "the server sees the worker leave"
+    )
 
 
 async def groups(server: ServerUnderTest, **request: object) -> list[pb.DeadLetterGroup]:

@@ -106,7 +106,7 @@ async def test_running_jobs_beat_finish_fail_and_are_released_during_the_pause(
 async def test_schedules_go_on_firing_during_the_pause(server: ServerUnderTest) -> None:
     await pause(server)
     await server.stub.CreateSchedule(pb.CreateScheduleRequest(topic="mail", at={"seconds": 1_700_000_000}))
-    await server.app.scheduler.tick()
+    await server.app.schedules.scheduler.tick()
     await server.table.wait_for_count(1, "schedule_id IS NOT NULL AND status = 'PENDING'")
 
 
@@ -184,7 +184,7 @@ async def test_claim_sees_the_switch_though_the_replica_believes_itself_open(
     """The claim statement reads the switch itself."""
     await believe_in_an_open_gate(server, monkeypatch)
     claimed: asyncio.Queue[int] = asyncio.Queue()
-    claims = server.app.claims
+    claims = server.app.dispatch.claims
     really_claim = claims.claim
 
     async def claim(topics: Any, slots: Any, levels: Any) -> Any:
@@ -210,7 +210,7 @@ async def test_server_starts_paused_if_the_switch_says_so(database_dsn: str) -> 
         await pause(server, reason="maintenance")
         before = await status(server)
     async with server_under_test(database_dsn) as server:
-        assert server.app.gate.state.everything is not None, "known before the first call"
+        assert server.app.dispatch.gate.state.everything is not None, "known before the first call"
         assert await status(server) == before
 
 
@@ -252,7 +252,7 @@ async def test_pause_is_answered_while_the_server_cannot_read_the_switches(
     async with other.transaction():
         await other.execute("LOCK TABLE pulse.limit_policies IN ACCESS EXCLUSIVE MODE")
         await server.stub.PauseDispatch(pb.PauseDispatchRequest(reason="fire"))
-        assert server.app.gate.state.everything is None
+        assert server.app.dispatch.gate.state.everything is None
     await other.close()
 
-    await eventually(lambda: server.app.gate.state.everything, "the gate is closed")
+    await eventually(lambda: server.app.dispatch.gate.state.everything, "the gate is closed")

@@ -114,7 +114,7 @@ async def test_topic_is_explained_by_what_stops_it_or_its_next_job(database_dsn:
 async def test_worker_that_left_is_remembered_with_the_time(server: ServerUnderTest) -> None:
     async with server.worker("w1", topics=["mail"]):
         pass
-    await eventually(lambda: not server.app.roster.demand.is_wanted("mail"))
+    await eventually(lambda: not server.app.dispatch.roster.demand.is_wanted("mail"))
     (item,) = await explain(server, job_ids=[await server.submit("mail")])
     assert item.cause == "no_worker"
     assert "The last one left at" in item.sentence

@@ -38,7 +38,7 @@ async def test_bad_deploy_is_the_first_finding_at_once(server: ServerUnderTest, 
         await server.submit_many(30, "payments")
         for job in await worker.take(30):
             await worker.fail(job, discard=True)
-    await server.app.statistics.record()
+    await server.app.views.statistics.record()
 
     first, *others = await findings(server)
 
@@ -55,7 +55,7 @@ async def test_findings_go_by_the_clock_of_the_database(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock of a server may be wrong."""
-    monkeypatch.setattr(server.app.servers, "now", lambda: datetime.now(UTC) + timedelta(hours=1))
+    monkeypatch.setattr(server.app.views.servers, "now", lambda: datetime.now(UTC) + timedelta(hours=1))
     await server.submit("mail")
 
     (finding,) = await findings(server)
@@ -129,7 +129,7 @@ async def test_topic_that_is_full_by_its_limits_is_limited_and_does_no_harm(
 ) -> None:
     await server.stub.SetTopic(pb.SetTopicRequest(topic=topic, entries=limits))
     await server.dispatch_settles()
-    sweep, gauge = server.app.limit_sweep, server.app.metrics.topic_limited
+    sweep, gauge = server.app.topics.limit_sweep, server.app.metrics.topic_limited
     async with server.worker("w", topics=[topic], capacity=5) as worker:
         await server.submit(topic, lane="acme")
         job = await worker.take_one()

@@ -103,7 +103,7 @@ async def test_pending_limit_is_shown_with_what_it_waits_for(
         changes = json.loads(entry.changes_json)
         assert changes["running"]["new"] == 5
         assert changes["pending"]["new"] == settings.pending
-    await server.app.topics.apply()
+    await server.app.topics.settings.apply()
     (known,) = await limits(server.stub)
     assert (known.in_force, known.pending) == (pb.TopicEntries(running=5), "")
     assert not (await override(server.stub, running=6)).pending
@@ -222,7 +222,7 @@ async def test_roles_may_do_what_is_theirs(database_dsn: str) -> None:
 async def test_declaration_reaches_the_other_servers(database_dsn: str) -> None:
     async with server_under_test(database_dsn) as one, server_under_test(database_dsn) as other:
         await declare(one.stub, mail=pb.TopicEntries(running=10))
-        await other.app.topics.loop.wait_for_ticks(2)
+        await other.app.topics.settings.loop.wait_for_ticks(2)
         await declare(other.stub, "worker-2", mail=pb.TopicEntries())
         (known,) = await limits(other.stub)
         assert known.in_force == pb.TopicEntries(running=10)

@@ -213,7 +213,7 @@ async def test_drain_answers_what_was_read_and_ends_the_line(
         await line.send(1, submits(AN_ID))
         await idle.send(1, submits(ANOTHER_ID))
         await held.arrived(2)
-        server.app._lines.end()
+        server.app.doors.lines.end()
         held.may_go.set()
         assert (await line.read()).response.results[0].job_id == AN_ID
         assert await line.end() is grpc.StatusCode.OK
@@ -253,8 +253,8 @@ async def test_user_who_is_no_longer_let_in_loses_the_line(database_dsn: str, tm
     ):
         await line.ask(1, submits(AN_ID))
         file.write_text(f"bob:{PASSWORD}:producer\n")
-        assert server.app.access is not None
-        server.app.access.read_again()
+        assert server.app.doors.access is not None
+        server.app.doors.access.read_again()
         assert await line.end() is grpc.StatusCode.UNAUTHENTICATED
 
 

@@ -5,9 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.app import SERVERS_INTERVAL
 from pulse_server.base import tuning
-from pulse_server.views.servers import SERVER_SILENT_ROUNDS
+from pulse_server.views.servers import SERVER_SILENT_ROUNDS, SERVERS_INTERVAL
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 
 MINUTE_AGO = "UPDATE pulse.topic_minutes SET minute = minute - interval '1 minute'"
@@ -89,7 +88,7 @@ async def test_rates_of_two_servers_add_up_and_nothing_counts_twice(
         await worker.complete(jobs[0], jobs[1], capacity=1)
         await worker.fail(jobs[2], discard=True)
     for server in (here, there, here):
-        await server.app.statistics.record()
+        await server.app.views.statistics.record()
     await here.table.connection.execute(MINUTE_AGO)
 
     for server in replicas:
@@ -114,7 +113,7 @@ async def test_workers_of_all_servers_are_shown_with_what_they_hold(
     async with here.worker("a", topics=["mail"], capacity=2) as a, there.worker("b", topics=["sms", "fax"]):
         ids = await here.submit_many(2)
         await a.take(2)
-        await there.app.servers.record()
+        await there.app.views.servers.record()
         seen = await workers(here)
 
     assert [view.worker_id for view in seen] == ["a", "b"]
@@ -157,14 +156,14 @@ async def test_workers_of_a_server_that_died_vanish_after_its_silence(
 ) -> None:
     here, there = replicas
     async with there.worker("b"):
-        await there.app.servers.record()
+        await there.app.views.servers.record()
         assert [view.worker_id for view in await workers(here)] == ["b"]
 
-        there.app.servers.loop.stop()  # as if it had been killed
+        there.app.views.servers.loop.stop()  # as if it had been killed
         await here.table.connection.execute(
             "UPDATE pulse.servers SET seen_at = now() - $1::interval WHERE id = $2",
             SERVERS_INTERVAL * SERVER_SILENT_ROUNDS,
-            there.app.servers._id,
+            there.app.views.servers._id,
         )
         assert await workers(here) == []
 
@@ -172,8 +171,8 @@ async def test_workers_of_a_server_that_died_vanish_after_its_silence(
 async def test_server_that_stops_deletes_its_row_and_stores_its_last_counts(database_dsn: str) -> None:
     async with server_under_test(database_dsn) as here:
         async with server_under_test(database_dsn) as there:
-            await there.app.servers.record()
-            await here.app.servers.record()
+            await there.app.views.servers.record()
+            await here.app.views.servers.record()
             assert await here.table.connection.fetchval("SELECT count(*) FROM pulse.servers") == 2
             await there.submit_many(3)
         assert await here.table.connection.fetchval("SELECT count(*) FROM pulse.servers") == 1

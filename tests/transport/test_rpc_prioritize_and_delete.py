@@ -102,7 +102,7 @@ async def test_occurrence_whose_job_was_deleted_does_not_fire_again(server: Serv
     await server.table.connection.execute(
         "UPDATE pulse.schedules SET next_run_at = $1", datetime.now(UTC) - timedelta(minutes=1)
     )
-    server.app.scheduler.loop.nudge()
+    server.app.schedules.scheduler.loop.nudge()
     await server.table.wait_for_count(1, "schedule_id IS NOT NULL")
     asked = pb.ListScheduleFiresRequest(schedule_id=created.schedule_id)
     (fire,) = (await server.stub.ListScheduleFires(asked)).fires
@@ -110,8 +110,8 @@ async def test_occurrence_whose_job_was_deleted_does_not_fire_again(server: Serv
         await worker.complete(await worker.take_one())
 
     await server.stub.DeleteJob(pb.DeleteJobRequest(job_id=fire.job_id))
-    server.app.scheduler.loop.nudge()
-    await server.app.scheduler.loop.wait_for_ticks(2)
+    server.app.schedules.scheduler.loop.nudge()
+    await server.app.schedules.scheduler.loop.wait_for_ticks(2)
 
     assert await server.table.count() == 0
     assert list((await server.stub.ListScheduleFires(asked)).fires) == []

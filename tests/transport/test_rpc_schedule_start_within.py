@@ -12,7 +12,7 @@ async def test_fired_job_without_a_worker_is_canceled_when_its_time_to_start_is_
 ) -> None:
     schedule = await make(server, start_within=Duration(nanos=1_000_000))
     job_id = await fire(server, schedule.schedule_id)
-    await server.app.start_limits.loop.wait_for_ticks(2)
+    await server.app.work.start_limits.loop.wait_for_ticks(2)
     job = await server.get(job_id)
 
     assert (job.status, job.attempts, job.schedule_id) == ("CANCELED", 0, schedule.schedule_id)

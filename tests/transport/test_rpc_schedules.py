@@ -87,7 +87,7 @@ async def test_bare_schedule_has_the_defaults(server: ServerUnderTest) -> None:
 async def test_moment_that_has_passed_fires_at_once_and_the_schedule_is_gone(server: ServerUnderTest) -> None:
     made = await make(server, at=PAST, payload=b"now")
     async with server.worker() as worker:
-        await server.app.scheduler.tick()
+        await server.app.schedules.scheduler.tick()
         job = await worker.take_one()
         assert job.payload == b"now"
         await worker.complete(job)

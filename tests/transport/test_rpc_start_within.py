@@ -21,7 +21,7 @@ async def test_job_without_a_worker_is_canceled_when_its_time_to_start_is_over(
     server: ServerUnderTest,
 ) -> None:
     job_id = await server.submit(start_within=span(0.001))
-    await server.app.start_limits.loop.wait_for_ticks(2)
+    await server.app.work.start_limits.loop.wait_for_ticks(2)
     view = await server.get(job_id)
 
     assert (view.status, view.attempts) == ("CANCELED", 0)

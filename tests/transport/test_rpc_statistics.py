@@ -59,7 +59,7 @@ async def test_two_servers_add_up_in_counts_and_in_percentiles(
                 await worker.fail(dead, discard=True)
                 await worker.fail(again, after=3600 * SECOND)
     for server in (here, there, here):
-        await server.app.statistics.record()
+        await server.app.views.statistics.record()
 
     for server in replicas:
         mail, everything = await statistics(server, "mail"), await statistics(server)
@@ -84,7 +84,7 @@ async def test_every_minute_is_there_and_the_running_one_is_last(server: ServerU
 
 async def test_percentiles_are_those_of_what_was_measured(server: ServerUnderTest) -> None:
     server.app.metrics.queue_wait.observe_in(("mail",), [0.01] * 90 + [2.0] * 7 + [60.0] * 3)
-    await server.app.statistics.record()
+    await server.app.views.statistics.record()
 
     wait = (await statistics(server, "mail")).wait
 
@@ -98,7 +98,7 @@ async def test_topics_have_the_wait_and_run_times_of_the_last_whole_hour(
 ) -> None:
     server.app.metrics.queue_wait.observe("mail", value=BOUNDS[30])
     server.app.metrics.run_time.observe("mail", "failed", value=BOUNDS[40])
-    await server.app.statistics.record()
+    await server.app.views.statistics.record()
     await server.submit("sms")
     await server.table.connection.execute(
         "UPDATE pulse.topic_minutes SET minute = minute - interval '1 minute'"
@@ -115,7 +115,7 @@ async def test_topics_have_the_wait_and_run_times_of_the_last_whole_hour(
 
 async def test_topics_beyond_the_limit_have_statistics_together(server: ServerUnderTest) -> None:
     server.app.metrics.submitted.add(OTHER_TOPICS, by=3)
-    await server.app.statistics.record()
+    await server.app.views.statistics.record()
 
     assert counts(list((await statistics(server, OTHER_TOPICS)).minutes))[0] == 3
 
@@ -136,14 +136,14 @@ async def test_servers_are_listed_by_name_with_their_workers(
 ) -> None:
     here, there = replicas
     for server, name in ((here, "b:1"), (there, "a:1")):
-        server.app.servers._name = name
+        server.app.views.servers._name = name
         # At its start the server writes its row under the former name: wait for that.
-        server.app.servers.loop.nudge()
-        await server.app.servers.loop.wait_for_ticks(1)
+        server.app.views.servers.loop.nudge()
+        await server.app.views.servers.loop.wait_for_ticks(1)
     await here.table.connection.execute("TRUNCATE pulse.servers")
     async with there.worker("w1"), there.worker("w2"):
         for server in replicas:
-            await server.app.servers.record()
+            await server.app.views.servers.record()
         listed = [
             list((await server.stub.ListServers(pb.ListServersRequest())).servers) for server in replicas
         ]
@@ -184,7 +184,7 @@ async def test_scheduler_status_has_the_counts_and_the_next_run(server: ServerUn
 
 
 async def test_schedule_that_is_due_and_not_fired_makes_the_scheduler_late(server: ServerUnderTest) -> None:
-    server.app.scheduler.loop.stop()  # as if it hung
+    server.app.schedules.scheduler.loop.stop()  # as if it hung
     for name in ("late", "later"):
         await server.stub.CreateSchedule(create(name=name))
     await server.table.connection.execute(

@@ -223,7 +223,7 @@ async def test_empty_declaration_takes_back_the_one_before(server: ServerUnderTe
 async def test_declaration_reaches_the_other_servers(database_dsn: str) -> None:
     async with server_under_test(database_dsn) as one, server_under_test(database_dsn) as other:
         await declare(one.stub, mail=RUN)
-        await other.app.topics.loop.wait_for_ticks(2)
+        await other.app.topics.settings.loop.wait_for_ticks(2)
         assert await max_attempts_of_new_job(other.stub) == 8
 
 

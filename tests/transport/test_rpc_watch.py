@@ -65,8 +65,8 @@ async def test_reaped_job_is_seen(server: ServerUnderTest) -> None:
         await worker.take_one()
         async with Watching(server.stub) as watching:
             await lapse_all_leases(server.table.connection)
-            server.app.lease_keeping.watchdog._steady_since = -1e9
-            server.app.lease_keeping.watchdog.loop.nudge()
+            server.app.work.lease_keeping.watchdog._steady_since = -1e9
+            server.app.work.lease_keeping.watchdog.loop.nudge()
             (change,) = await watching.see(1)
 
     assert (change.job_id, change.status, change.worker_id) == (job_id, "RETRYING", "frozen")
@@ -159,7 +159,7 @@ async def test_watching_needs_a_role_that_may_read(database_dsn: str) -> None:
 async def replicas(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[ServerUnderTest, ServerUnderTest]]:
-    monkeypatch.setattr("pulse_server.app.PROMOTE_INTERVAL", 0.05 * SECOND)
+    monkeypatch.setattr("pulse_server.work.PROMOTE_INTERVAL", 0.05 * SECOND)
     async with server_under_test(database_dsn) as a, server_under_test(database_dsn) as b:
         await both_listen(a)
         yield a, b

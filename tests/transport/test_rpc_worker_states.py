@@ -42,7 +42,7 @@ async def test_worker_at_another_server_is_quiet_though_the_announcement_was_los
     await there.submit_many(2)
     async with there.worker("w1", run_id="run-1", capacity=2) as worker:
         started, unstarted = await worker.take(2)
-        await there.app.servers.record()
+        await there.app.views.servers.record()
         assert await order(here, "quiet") == ""
 
         assert await recalls(worker)
@@ -66,7 +66,7 @@ async def test_worker_that_moves_to_another_server_stays_quiet_until_its_process
     await here.submit()
     async with there.worker("w1", run_id="run-1") as worker:
         job = await worker.take_one()
-        await there.app.servers.record()
+        await there.app.views.servers.record()
         await order(here, "quiet")
     async with here.worker("w1", run_id="run-1", held=[claim_of(job)]) as moved:
         assert await recalls(moved)
@@ -80,7 +80,7 @@ async def test_worker_that_moves_to_another_server_stays_quiet_until_its_process
 async def test_stop_reaches_the_worker_and_an_old_client_is_quiet_instead(servers: Servers) -> None:
     here, there = servers
     async with there.worker("w1", run_id="1", can_stop=True) as new, there.worker("old", run_id="2") as old:
-        await there.app.servers.record()
+        await there.app.views.servers.record()
         assert await order(here, "stopping") == ""
         assert "cannot be stopped from here" in await order(here, "stopping", "old")
         assert await recalls(old)

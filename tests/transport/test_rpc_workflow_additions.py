@@ -61,7 +61,7 @@ async def test_workflow_that_is_being_sent_ends_when_the_server_has_to_stop_read
     head = pb.SubmitWorkflowRequest(workflow_id=str(uuid4()), name="nightly", jobs=[node("a")])
     await call.write(head)
     await eventually(lambda: is_open(server))
-    server.app._lines.end()
+    server.app.doors.lines.end()
     error = await refusal_of(call)
     assert error.code() is grpc.StatusCode.UNAVAILABLE
     assert "The workflow is not stored. Try again." in str(error.details())
@@ -69,7 +69,7 @@ async def test_workflow_that_is_being_sent_ends_when_the_server_has_to_stop_read
 
 
 async def is_open(server: ServerUnderTest) -> bool:
-    return bool(server.app._lines._open)
+    return bool(server.app.doors.lines._open)
 
 
 async def test_job_cannot_add_a_job_under_its_own_name(server: ServerUnderTest) -> None:

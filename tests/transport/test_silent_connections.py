@@ -66,7 +66,7 @@ async def channel_to(server: ServerUnderTest) -> AsyncIterator[grpc.aio.Channel]
 
 async def look(server: ServerUnderTest, times: int = 2) -> None:
     for _ in range(times):
-        await server.app.connections.close()
+        await server.app.doors.connections.close()
 
 
 async def lost(channel: grpc.aio.Channel) -> None:

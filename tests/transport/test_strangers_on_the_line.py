@@ -25,7 +25,7 @@ CONSTANT = "pulse_wakeups"
 async def replicas(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[ServerUnderTest, ServerUnderTest]]:
-    monkeypatch.setattr("pulse_server.app.PROMOTE_INTERVAL", 0.05 * SECOND)
+    monkeypatch.setattr("pulse_server.work.PROMOTE_INTERVAL", 0.05 * SECOND)
     async with server_under_test(database_dsn) as a, server_under_test(database_dsn) as b:
         await both_listen(a)
         yield a, b

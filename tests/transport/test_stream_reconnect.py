@@ -132,7 +132,7 @@ async def test_holding_on_to_a_lost_job_does_not_cost_its_new_holder_a_slot(serv
 
 async def test_stream_that_is_opened_while_the_server_drains_is_refused(server: ServerUnderTest) -> None:
     async with server.worker() as worker:
-        draining = asyncio.create_task(server.app.hub.drain(timedelta(seconds=5)))
+        draining = asyncio.create_task(server.app.dispatch.hub.drain(timedelta(seconds=5)))
         (last,) = await worker.end()
         assert last.draining
         with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pulse_server.doors.addresses import doors, warn_of_open_doors
-from pulse_server.doors.tls import Certificates, read_key_pair
+from pulse_server.doors.ports import Certificates, doors, read_key_pair, warn_of_open_doors
 from pulse_server.settings import BadSettings, Settings, TlsFiles, read_settings
 from pulse_server.settings.options import is_loopback
 from tests.rows import each_row

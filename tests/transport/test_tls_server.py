@@ -11,7 +11,7 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
-from pulse_server.doors.tls import Certificates
+from pulse_server.doors.ports import Certificates
 from tests.transport.pulse_server_under_test import server_under_test
 from tests.transport.streaming_worker import StreamingWorker
 from tests.transport.tls_files import Authority, channel_to, make_authority, names_shown
@@ -32,7 +32,7 @@ def other_authority(tmp_path: Path) -> Authority:
 
 @pytest.fixture
 def _every_handshake_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_server.doors.tls.CERTIFICATE_LOOK_INTERVAL", timedelta(0))
+    monkeypatch.setattr("pulse_server.doors.ports.CERTIFICATE_LOOK_INTERVAL", timedelta(0))
 
 
 async def _submit(channel: grpc.aio.Channel) -> str:
@@ -70,7 +70,7 @@ async def test_mutual_tls_lets_in_only_clients_of_its_authority(
 async def test_new_certificate_is_shown_to_new_connections_while_old_streams_go_on(
     database_dsn: str, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "pulse_server.doors.tls")
+    caplog.set_level(logging.INFO, "pulse_server.doors.ports")
     async with (
         server_under_test(database_dsn, tls=authority.server()) as server,
         channel_to(server.address, authority) as channel,
@@ -174,7 +174,7 @@ async def test_handshakes_in_parallel_all_succeed_while_the_files_change(
 async def test_files_are_left_alone_between_two_looks(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.doors.tls.CERTIFICATE_LOOK_INTERVAL", timedelta(hours=1))
+    monkeypatch.setattr("pulse_server.doors.ports.CERTIFICATE_LOOK_INTERVAL", timedelta(hours=1))
     certificates = Certificates(authority.server())
     before = certificates.current()
     authority.server(*SECOND)

@@ -100,7 +100,7 @@ async def test_worker_at_another_server_counts_once_that_is_recorded(
     server: ServerUnderTest, database_dsn: str
 ) -> None:
     async with server_under_test(database_dsn, users=USERS) as second, worker_of(second, "shop", "crm"):
-        await second.app.servers.record()
+        await second.app.views.servers.record()
         assert await declare(server, "shop", "crm", pb.TopicEntries(running=3)) == (OK, "")
         code, _ = await declare(server, "other", "crm", pb.TopicEntries(running=1))
 
@@ -112,11 +112,11 @@ async def test_limit_stands_only_while_its_worker_takes_the_topic(
 ) -> None:
     monkeypatch.setattr("pulse_server.topics.rules.GRACE", timedelta(0))
     async with worker_of(server, "other", "crm"):
-        await server.app.servers.record()
+        await server.app.views.servers.record()
         await declare(server, "other", "crm", pb.TopicEntries(running=1))
     async with worker_of(server, "other", "mail"), worker_of(server, "shop", "crm"):
-        await server.app.servers.record()
-        await server.app.topics.apply()
+        await server.app.views.servers.record()
+        await server.app.topics.settings.apply()
         assert await declare(server, "shop", "crm", pb.TopicEntries(running=20)) == (OK, "")
         held = await limits_of(server, "crm")
 
@@ -167,7 +167,7 @@ async def test_what_is_put_in_force_is_logged_with_user_and_numbers(
 ) -> None:
     caplog.set_level("INFO")
     async with worker_of(server, "shop", "crm"):
-        await server.app.servers.record()
+        await server.app.views.servers.record()
         await declare(server, "shop", "crm", pb.TopicEntries(running=3), max_attempts=7)
         await set_limit(server, "crm", running=5)
 

@@ -54,8 +54,8 @@ async def test_job_of_a_transaction_that_one_server_hears_of_reaches_a_worker_of
 ) -> None:
     """The other server takes no arrivals: only an announcement can wake it."""
     _, there = replicas
-    monkeypatch.setattr(there.app.arrivals, "_queries", InMemoryArrivals())
-    await there.app.arrivals.loop.wait_for_ticks(2)
+    monkeypatch.setattr(there.app.work.arrivals, "_queries", InMemoryArrivals())
+    await there.app.work.arrivals.loop.wait_for_ticks(2)
     async with there.worker() as worker:
         await there.dispatch_settles()
         job_id = await there.table.connection.fetchval("SELECT job_id FROM pulse.enqueue('mail', '')")
@@ -145,10 +145,10 @@ async def test_retry_and_release_here_wake_a_worker_there(
         await there.dispatch_settles()
         await here.stub.RetryJob(pb.RetryJobRequest(job_id=job_id))
         job = await worker.take_one()
-        await there.app.reconciler.reconcile()
+        await there.app.dispatch.reconciler.reconcile()
         release = pb.ReleaseRequest(worker_id="w1", claims=[claim_of(job)])
         assert (await here.stub.Release(release)).released == 1
-        await there.app.reconciler.reconcile()
+        await there.app.dispatch.reconciler.reconcile()
         assert (await worker.take_one()).job_id == job_id
 
 
@@ -159,11 +159,11 @@ async def test_report_through_the_other_replica_counts_and_frees_the_slot(
     async with there.worker(capacity=1) as worker:
         await there.submit_many(2)
         job = await worker.take_one()
-        await there.app.reconciler.reconcile()
+        await there.app.dispatch.reconciler.reconcile()
         report = pb.ReportResultRequest(job_id=job.job_id, success=True, worker_id="w1", attempt=1)
         await here.stub.ReportResult(report)
         assert (await there.get(job.job_id)).status == "COMPLETED"
-        await there.app.reconciler.reconcile()
+        await there.app.dispatch.reconciler.reconcile()
         assert (await worker.take_one()).job_id != job.job_id
 
 
@@ -202,6 +202,6 @@ async def test_workers_of_two_replicas_get_disjoint_jobs(
     here, there = replicas
     async with here.worker("w1", capacity=50) as first, there.worker("w2", capacity=50) as second:
         ids = await here.submit_many(100)
-        there.app.roster.wake(None)  # a worker with room here keeps the wake-up from the others
+        there.app.dispatch.roster.wake(None)  # a worker with room here keeps the wake-up from the others
         taken = await asyncio.gather(first.take(50), second.take(50))
     assert sorted(job.job_id for jobs in taken for job in jobs) == sorted(ids)

@@ -27,7 +27,7 @@ async def server(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     """A server that has been there for a while."""
     monkeypatch.setattr("pulse_server.topics.rpcs.LOOK_TIMEOUT", timedelta(seconds=20))
     async with server_under_test(database_dsn) as server:
-        server.app.unserved._quiet_until = 0.0
+        server.app.topics.unserved._quiet_until = 0.0
         yield server
 
 
@@ -45,7 +45,7 @@ async def test_role_that_may_not_list_topics_learns_no_other_name(
     monkeypatch.setattr("pulse_server.topics.rpcs.LOOK_TIMEOUT", timedelta(seconds=20))
     users = (User("shop", PASSWORD, Role.WORKER), User("ada", PASSWORD, role))
     async with server_under_test(database_dsn, users=users) as server:
-        server.app.unserved._quiet_until = 0.0
+        server.app.topics.unserved._quiet_until = 0.0
         ada = caller(server.channel, "ada")
         async with StreamingWorker(caller(server.channel, "shop"), "w1", topics=["orders.confirm"]):
             answer = await ada.SubmitJobs(submit_of("orders.confrim"))
@@ -95,7 +95,7 @@ async def test_schedule_of_a_topic_without_workers_is_noted(server: ServerUnderT
 
 async def test_workers_of_another_server_count(server: ServerUnderTest, database_dsn: str) -> None:
     async with server_under_test(database_dsn) as other, other.worker(topics=["mail"]):
-        await other.app.servers.record()
+        await other.app.views.servers.record()
         assert not (await server.stub.SubmitJobs(submit_of("mail"))).no_worker
         assert (await server.get(await server.submit("mail"))).no_worker == ""
         answer = await server.stub.SubmitJobs(submit_of("mial"))

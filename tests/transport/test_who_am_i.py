@@ -48,7 +48,7 @@ async def test_new_role_is_returned_at_once(database_dsn: str, tmp_path: Path) -
         ann = caller(server.channel, "ann")
         assert (await ann.WhoAmI(pb.WhoAmIRequest())).role == "worker"
         file.write_text(f"ann:{PASSWORD}:viewer\n")
-        access = server.app.access
+        access = server.app.doors.access
         assert access is not None
         assert access.users_file is not None
         access.read_again()

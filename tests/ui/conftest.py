@@ -84,7 +84,7 @@ async def kept_page(page_of_the_file: Page, complaints: Complaints) -> AsyncIter
 @pytest_asyncio.fixture(loop_scope="session")
 async def server(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServerUnderTest]:
     """An open server, whose retries are due at once when their time has come."""
-    monkeypatch.setattr("pulse_server.app.PROMOTE_INTERVAL", 0.05 * SECOND)
+    monkeypatch.setattr("pulse_server.work.PROMOTE_INTERVAL", 0.05 * SECOND)
     async with server_under_test(database_dsn) as running:
         yield running
 

@@ -70,7 +70,7 @@ async def test_pending_limits_are_shown_with_what_they_wait_for(
         assert "This topic has no limits" in page
         assert "pending</span>" in (await visitor.get(LIMITS)).text
     await shop.close()
-    await server.app.topics.apply()
+    await server.app.topics.settings.apply()
     assert "The last change is accepted" not in (await visitor.get(TOPIC)).text
     assert " of 5" in (await visitor.get(LIMITS)).text
 

@@ -45,7 +45,7 @@ async def test_numbers_of_a_minute_are_shown_when_pointed_at(
     page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest
 ) -> None:
     await server.submit_many(3, "mail")
-    await server.app.statistics.record()
+    await server.app.views.statistics.record()
     await page.goto(dashboard.url)
     columns = page.locator("#chart-throughput .plot-hits li")
     # The minute may have changed since they were submitted.
@@ -58,7 +58,7 @@ async def test_charts_can_be_read_as_a_table(
     page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest
 ) -> None:
     await server.submit_many(3, "mail")
-    await server.app.statistics.record()
+    await server.app.views.statistics.record()
     await page.goto(dashboard.url)
     await page.get_by_text("Show the charts as a table").click()
     submitted = page.locator("#numbers tbody td:nth-child(2)")

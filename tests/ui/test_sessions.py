@@ -101,7 +101,7 @@ async def test_role_that_changed_counts_at_once(
 
 
 async def read_users_again(server: ServerUnderTest) -> None:
-    access = server.app.access
+    access = server.app.doors.access
     assert access is not None
     assert access.users_file is not None
     access.read_again()

@@ -71,7 +71,7 @@ async def test_topic_shows_its_depth_schedules_workers_and_dead_letters(
     async with server.worker("mailer-1", topics=["shop/mail"], capacity=2) as worker:
         dead, _ = await worker.take(2)
         await worker.fail(dead, "ValueError: no such address", discard=True)
-        await server.app.statistics.record()
+        await server.app.views.statistics.record()
         text = (await Visitor(dashboard.url).get("/topics/shop/mail")).text
     for part in ("mailer-1", "hourly", "ValueError: no such address", "Oldest ready job", "Running"):
         assert part in text

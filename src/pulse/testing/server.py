@@ -129,7 +129,9 @@ class Running(Session):
     """The session of one attempt, as pulsed has one for each worker. It learns that the claim has ended."""
 
     def __init__(self, job: ClaimedJob, assignment: pb.JobAssignment, app: App) -> None:
-        super().__init__(WORKER, frozenset(), 0, speaks_batches=False, run_id="", backlog=app.roster.backlog)
+        super().__init__(
+            WORKER, frozenset(), 0, speaks_batches=False, run_id="", backlog=app.dispatch.roster.backlog
+        )
         self.assignment = assignment
         self.claim = job.claim
         self._is_stopped = False
@@ -159,7 +161,7 @@ class KitServer:
     def __init__(self) -> None:
         self.store = store = lend(datetime.now(UTC))
         self.app = store.app
-        self._encoder = DeliveryEncoder(self.app.topics.rules)
+        self._encoder = DeliveryEncoder(self.app.topics.settings.rules)
         self._streams: WeakSet[Future[None]] = WeakSet()
         self._is_apart = False
         self.next_start: datetime | None = None
@@ -227,11 +229,11 @@ class KitServer:
         for _ in range(_MOST_ROUNDS):
             look = Look(*(await self.store.fetch(_LOOK))[0])
             if look.has_notices:
-                await self.app.settler.tick()
+                await self.app.workflows.settler.tick()
             if look.has_unstarted:
-                await self.app.start_limits.tick()
+                await self.app.work.start_limits.tick()
             if look.has_due:
-                await self.app.promoter.tick()
+                await self.app.work.promoter.tick()
             if not any(look[:3]):
                 break
         return look
@@ -256,11 +258,11 @@ class KitServer:
         return Next([], None)
 
     async def _claim(self, topic: str) -> Running | None:
-        if topic not in self.app.roster.limited:
-            jobs = await self.app.claims.claim([topic], _SLOT)
+        if topic not in self.app.dispatch.roster.limited.pools:
+            jobs = await self.app.dispatch.claims.claim([topic], _SLOT)
             return self._running(jobs[0]) if jobs else None
         for _ in range(_MOST_CLAIMS):
-            answer = await self.app.claims.claim_limited([topic], _SLOT)
+            answer = await self.app.dispatch.claims.claim_limited([topic], _SLOT)
             if answer.jobs:
                 return self._running(answer.jobs[0])
             seconds = answer.next_starts.get(topic, float("inf"))
@@ -284,7 +286,7 @@ class KitServer:
     def _running(self, job: ClaimedJob) -> Running:
         data = self._encoder.encode_assignments([job])
         running = Running(job, pb.StreamJobsResponse.FromString(data).assignments[0], self.app)
-        self.app.roster.add(running, [running.claim])
+        self.app.dispatch.roster.add(running, [running.claim])
         return running
 
     def report(self, running: Running, request: pb.ReportResultsRequest | None) -> bool:
@@ -308,14 +310,14 @@ class KitServer:
             answer = await answered(self.store.calls.handler(f"/{SERVICE}/ReportResults"), [request])
             return not answer.refused
         finally:
-            self.app.roster.remove(running)
+            self.app.dispatch.roster.remove(running)
 
     def release(self, running: Running) -> None:
         """Give a job back without a result, such as one that was claimed for nothing."""
 
         async def release() -> None:
-            self.app.roster.remove(running)
-            await self.app.claims.release([running.claim])
+            self.app.dispatch.roster.remove(running)
+            await self.app.dispatch.claims.release([running.claim])
 
         self.store.run(release())
 
@@ -323,7 +325,7 @@ class KitServer:
 
     def fire_schedules(self) -> None:
         """Fire the schedules that are due."""
-        self.store.run(self.app.scheduler.tick())
+        self.store.run(self.app.schedules.scheduler.tick())
 
     def next_fire(self) -> datetime | None:
         """Return when the next schedule is due."""

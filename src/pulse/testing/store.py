@@ -162,8 +162,8 @@ class Store:
         ((deleted,),) = await self.fetch("SELECT pulse_kit.begin($1)", _microseconds(now))
         if self.has_settings:
             self.has_settings = False
-            await self.app.gate.refresh()
-            await self.app.topics.prime()
+            await self.app.dispatch.gate.refresh()
+            await self.app.topics.settings.prime()
         self._deleted += deleted
         if self._deleted > _MOST_DELETED:
             self._deleted = 0
@@ -173,11 +173,11 @@ class Store:
     async def serve(self, topics: frozenset[str]) -> None:
         """Connect the kit as the worker of these topics. It has no free slot: the test runs the jobs."""
         if self._worker is not None:
-            self.app.hub.disconnect(self._worker)
+            self.app.dispatch.hub.disconnect(self._worker)
         self.topics = topics
-        backlog = self.app.roster.backlog
+        backlog = self.app.dispatch.roster.backlog
         self._worker = Session(WORKER, topics, 0, speaks_batches=False, run_id="", backlog=backlog)
-        self.app.hub.connect(self._worker, [])
+        self.app.dispatch.hub.connect(self._worker, [])
 
     async def is_begun(self, now: datetime) -> bool:
         """Do the same. False: the Postgres was ended since the last kit."""

@@ -7,6 +7,10 @@ The group is stored with the dead letter, so a change of the rules splits groups
 the old one. docs/figures.md#dead-letters
 
 Bounds of the input, and defaults for omitted fields. A check that fails names the field.
+
+Everything is checked on entry, before anything happens. In a batch each job is judged alone. The sender
+can do nothing about an error text or a reason that is too long: these are cut, and a page that is too
+large is made smaller. docs/figures.md#checks-of-the-input
 """
 
 from __future__ import annotations

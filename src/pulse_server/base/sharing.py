@@ -166,13 +166,6 @@ class GroupCommit(Generic[Item, Answer]):
                 start = end
 
 
-class EachAlone(GroupCommit[Item, Answer]):
-    """Commits each request by itself, in the task of its caller. For a store that answers at once."""
-
-    async def _add(self, items: Sequence[Item], size: int) -> Sequence[Answer]:
-        return await self._commit(items)
-
-
 def _fail(requests: Sequence[_Request[Item, Answer]], error: Exception) -> None:
     for request in requests:
         if not request.answer.done():

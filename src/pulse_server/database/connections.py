@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from time import monotonic, perf_counter
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import asyncpg
 
@@ -190,6 +190,15 @@ HOT_PLANS = {
 # the whole table. docs/figures.md#lists-counts-and-watchers
 READ_PLANS = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
 _SESSION = {"application_name": "pulsed", "timezone": "UTC"}
+
+
+Owner = TypeVar("Owner")
+
+
+class Place(Protocol):
+    """Places the armed failpoints around the methods of a store or service, and returns it."""
+
+    def __call__(self, owner: Owner, /) -> Owner: ...
 
 
 class PoolUse(NamedTuple):

@@ -12,6 +12,10 @@ Opens connections to the host of the database that accepts writes now. docs/figu
 The driver also tries the hosts of a URL in turn, but under one timeout. A frozen primary uses all
 of it, and the promoted standby is never tried. Here each host has its own timeout, and the last
 host that responded is tried first.
+
+The first connection that arrives at another host cuts all older ones, and calls that wait on them fail:
+a server never talks to two primaries. One lost connection is no proof that the others are, so leaving a
+host cuts none.
 """
 
 from __future__ import annotations

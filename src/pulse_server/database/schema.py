@@ -13,7 +13,9 @@ Takes the locks of a migration before its first statement.
 
 A file that builds an index and then drops another would first take a weaker lock and then ask for a
 stronger one. A claim that holds one lock and waits for the other would deadlock with it.
-docs/figures.md#migrations
+
+The waits are shorter than those of statements of servers: in a conflict the migration gives up, and not
+a server's statement. Retries alone would let Postgres choose the victim. docs/figures.md#migrations
 
 Finds the transaction that blocks a migration, while it waits: afterwards it cannot be found.
 

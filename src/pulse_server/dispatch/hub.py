@@ -296,7 +296,7 @@ class Looks:
 
     async def tick(self, claim_slot: ClaimSlot, now: float) -> None:
         """Look for work, if the looks before have rested for long enough."""
-        if self._roster.limited and self.limited.is_due(now):
+        if self._roster.limited.pools and self.limited.is_due(now):
             self._look_at_limited(now)
         if self.plain.is_due(now):
             self.plain.begin(now)
@@ -395,7 +395,7 @@ class Handover:
 
         Returns an answer for each, in order; None if no worker waits, and nothing was stored.
         """
-        if self._limited and (running := self._slots_that_run(jobs)):
+        if self._limited.pools and (running := self._slots_that_run(jobs)):
             return await self._store_limited(jobs, running)
         if any(job.start_within is not None or job.lane is not None for job in kinds(jobs)):
             return None
@@ -448,7 +448,9 @@ class Handover:
         Empty unless all jobs are of one limited topic that has no waiting jobs.
         """
         topic = kinds(jobs)[0].topic
-        if not self._limited.may_hand_over(topic) or self._roster.switches.paused((topic,)):
+        if topic not in self._limited.pools or not self._limited.may_hand_over(topic):
+            return []
+        if self._roster.switches.paused((topic,)):
             return []
         if not all(job.topic == topic and job.starts_at_once for job in kinds(jobs)):
             return []

@@ -35,7 +35,8 @@ class LimitedTopics:
 
     def __init__(self, wake: Callable[[Collection[str]], object]) -> None:
         self._wake = wake
-        self._pools: Mapping[str, str] = {}
+        self.pools: Mapping[str, str] = {}
+        """The pool of each topic that has limits. A plain topic is in no pool, and asks nothing more here."""
         self._sharing: dict[str, set[str]] = {}
         self._ahead: frozenset[str] = frozenset()
         self._runs_ahead: dict[frozenset[str], bool] = {}
@@ -49,18 +50,12 @@ class LimitedTopics:
         self._had_turn: WeakSet[frozenset[str]] = WeakSet()
         self._next_starts = NextStarts(wake)
 
-    def __bool__(self) -> bool:
-        return bool(self._pools)
-
-    def __contains__(self, topic: object) -> bool:
-        return topic in self._pools
-
     def replace(self, pools: Mapping[str, str], ahead: frozenset[str]) -> None:
         """Take over the topics that have limits now, each with its pool.
 
         `ahead`: the topics whose jobs may wait in a worker until it can run them.
         """
-        self._pools = pools
+        self.pools = pools
         self._ahead = ahead
         self._runs_ahead = {}
         self._most_slots = {}
@@ -70,16 +65,16 @@ class LimitedTopics:
 
     def among(self, topics: Collection[str]) -> frozenset[str]:
         """Return the topics that have limits."""
-        if not self._pools:
+        if not self.pools:
             return frozenset()
-        return frozenset(topic for topic in topics if topic in self._pools)
+        return frozenset(topic for topic in topics if topic in self.pools)
 
     def sharing_with(self, topics: Iterable[str]) -> set[str]:
         """Return the topics whose jobs may start when runs of `topics` end. Plain topics share with none."""
         return {
             other
             for topic in topics
-            if (pool := self._pools.get(topic)) is not None
+            if (pool := self.pools.get(topic)) is not None
             for other in self._sharing[pool]
         }
 
@@ -97,12 +92,10 @@ class LimitedTopics:
         return self._runs_ahead[topics]
 
     def permits(self, topic: str, topics: frozenset[str], *, may_run: bool) -> bool:
-        """Whether the topic may be claimed now, for a group with the given topics.
+        """Whether the limited topic may be claimed now, for a group with the given topics.
 
-        `may_run`: the job would start at once. True for every plain topic.
+        `may_run`: the job would start at once.
         """
-        if topic not in self._pools:
-            return True
         return topic not in self._claiming and (may_run or self.runs_ahead(topics))
 
     def most_slots(self, topics: Collection[str], most: int) -> int:
@@ -115,7 +108,7 @@ class LimitedTopics:
         `topics` are all topics of the group. `work` lists its topics that may have work.
         """
         work = [topic for topic in work if topic not in self._claiming]
-        limited = [topic for topic in work if topic in self._pools]
+        limited = [topic for topic in work if topic in self.pools]
         if limited and len(limited) < len(work):
             if topics in self._had_turn:
                 self._had_turn.discard(topics)
@@ -165,8 +158,8 @@ class LimitedTopics:
         self._emptied.difference_update(topics)
 
     def may_hand_over(self, topic: str) -> bool:
-        """Whether a new job of the topic is expected to start at its submit."""
-        return topic in self._pools and topic in self._emptied and topic not in self._claiming
+        """Whether a new job of the limited topic is expected to start at its submit."""
+        return topic in self._emptied and topic not in self._claiming
 
     def forget_starts(self) -> None:
         """Wake for no later start any more."""

@@ -114,7 +114,7 @@ class Demand:
 
     def may_wait(self, name: str, topics: Collection[str]) -> bool:
         """Whether jobs of the topic may wait in a worker of `topics` until it can run them."""
-        return name not in self._limited or self._limited.runs_ahead(frozenset(topics))
+        return name not in self._limited.pools or self._limited.runs_ahead(frozenset(topics))
 
     def _add_topic(self, name: str) -> None:
         if len(self.was_wanted) >= TOPICS_OF_WORKERS:
@@ -161,7 +161,9 @@ class Demand:
 
     def limited_turn(self, group: Group) -> Sequence[str]:
         """Limited topics to claim next for this group; empty when it is the plain topics' turn."""
-        if not self._limited or not (group.has_slots_that_run or self._limited.runs_ahead(group.topics)):
+        if not self._limited.pools or not (
+            group.has_slots_that_run or self._limited.runs_ahead(group.topics)
+        ):
             return ()
         return self._limited.next_turn(group.topics, group.topics & self._with_work)
 
@@ -191,7 +193,7 @@ class Demand:
         topic = self._topics.get(name)
         if topic is None or not topic.groups:
             return 0
-        is_limited = name in self._limited  # workers of other servers may start its jobs at once
+        is_limited = name in self._limited.pools  # workers of other servers may start its jobs at once
         if most == 1 and not is_limited:
             return 1
         free = 0
@@ -203,9 +205,11 @@ class Demand:
 
     def may_run_ahead(self, names: Collection[str]) -> bool:
         """Whether jobs of at least one of the limited topics may be claimed to wait in a worker."""
-        return bool(self._limited) and any(
+        pools = self._limited.pools
+        return bool(pools) and any(
             self._limited.runs_ahead(group.topics)
-            for name in self._limited.among(names)
+            for name in names
+            if name in pools
             for group in self.best_first(name)
         )
 
@@ -253,7 +257,7 @@ class Demand:
     def _best_group(self, name: str, may_claim: Callable[[Group], bool]) -> Group | None:
         """The best group that may claim the topic. Of a limited one a group that would start jobs at once."""
         groups = (group for group in self.best_first(name) if may_claim(group) and self._permits(name, group))
-        if name not in self._limited:
+        if name not in self._limited.pools:
             return next(groups, None)
         waiting: Group | None = None
         for group in groups:
@@ -263,7 +267,9 @@ class Demand:
         return waiting
 
     def _permits(self, name: str, group: Group) -> bool:
-        return self._limited.permits(name, group.topics, may_run=group.has_slots_that_run)
+        return name not in self._limited.pools or self._limited.permits(
+            name, group.topics, may_run=group.has_slots_that_run
+        )
 
     def move_to_end(self, group: Group, names: Iterable[str]) -> None:
         """The group was chosen for these topics: others of its rank come first the next time."""
@@ -514,8 +520,9 @@ class Roster:
 
     def runs_ended(self, topics: Iterable[str]) -> None:
         """Runs of the topics have ended. Jobs that share a limit with them may start. ADR-0064"""
-        if self.limited:
-            self.jobs_ready(self.limited.sharing_with(topics))
+        if pools := self.limited.pools:
+            limited = [topic for topic in topics if topic in pools]
+            self.jobs_ready(self.limited.sharing_with(limited) if limited else ())
 
     def jobs_released(self, topics: Collection[str], jobs: int) -> None:
         """`jobs` jobs of the topics were released unstarted."""
@@ -556,7 +563,8 @@ class Roster:
     def plain_topics(self, topics: frozenset[str]) -> frozenset[str]:
         """Return the topics that are neither paused nor limited."""
         are_open = self.switches.open_topics(topics)
-        return are_open - self.limited.among(are_open) if self.limited else are_open
+        pools = self.limited.pools
+        return frozenset(topic for topic in are_open if topic not in pools) if pools else are_open
 
     def _backlog_shrunk(self) -> None:
         """Waiting bytes were sent. The share of each worker may have changed."""

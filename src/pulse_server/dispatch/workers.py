@@ -5,6 +5,10 @@ The backlog: the payloads that are leased to workers of this server and not sent
 A session: one connected worker, the jobs it holds, and the jobs waiting to be sent to it.
 
 Groups: the workers that want the same topics share one claim. And the free slots in them.
+
+Few jobs are spread over many workers, so that each starts at once. A claim that fills all its slots is
+packed: spread, a deep backlog would cost a message for every two jobs. Fast handlers get a burst of a
+few milliseconds. docs/figures.md#dealing-jobs-to-workers
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -38,21 +39,25 @@ from pulse_server.access.users import WRONG, Directory, User
 from pulse_server.base import tuning
 from pulse_server.base.errors import PermissionDenied, PulseError, ResourceExhausted, Unauthenticated
 from pulse_server.base.ids import new_id
-from pulse_server.base.loops import lease_clock
+from pulse_server.base.loops import Loop, lease_clock
 from pulse_server.base.metrics import Metrics
 from pulse_server.base.sharing import Budget
 from pulse_server.database.audit import Action, CountedCalls
-from pulse_server.doors.addresses import peer_address
 from pulse_server.doors.boundary import NoRequest, Parser, Unparsed, abort, freed_if_aborted, status_of
 from pulse_server.doors.callers import (
     PUBLIC,
     ROLES_THAT_MAY,
+    Callers,
+    ChangeLog,
     caller_address,
     is_change,
     may_call,
     set_calling_user,
 )
+from pulse_server.doors.lines import Lines
+from pulse_server.doors.ports import Certificates, access_of, peer_address
 from pulse_server.doors.quotas import Quota, SilentConnections
+from pulse_server.settings import Settings
 
 # Responses that wait to be read, of all callers and of one; gRPC has a copy of each. A small one is always
 # sent.
@@ -380,20 +385,6 @@ def _parser(handler: Handler) -> Parser:
     return parser
 
 
-def interceptors(
-    access: Access | None,
-    metrics: Metrics,
-    responses: Responses,
-    connections: SilentConnections,
-    refused: CountedCalls,
-) -> tuple[grpc.aio.ServerInterceptor, ...]:
-    """Return the interceptors of a server, with users or without."""
-    admission = AdmissionInterceptor(metrics, responses, connections)
-    if access is None:
-        return (admission,)
-    return (AuthenticationInterceptor(access.authenticator, access.directory, admission, refused),)
-
-
 class AuthenticationInterceptor(grpc.aio.ServerInterceptor):
     """Authenticates a caller before its request is read: a refused caller cannot make the server read a body.
 
@@ -559,3 +550,58 @@ async def _cancel(work: asyncio.Task[None]) -> None:
     """Cancel the task and wait until it has cleaned up."""
     work.cancel()
     await asyncio.wait({work})
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """What guards the ports of one server."""
+
+    access: Access | None
+    """None: every caller is accepted."""
+    certificates: Certificates | None
+    callers: Callers
+    counted_calls: CountedCalls
+    change_log: ChangeLog
+    responses: Responses
+    lines: Lines
+    connections: SilentConnections
+    interceptors: tuple[grpc.aio.ServerInterceptor, ...]
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        of_users = self.access.loops if self.access is not None else ()
+        return (self.counted_calls.loop, self.connections.loop, *of_users)
+
+    def read_again(self) -> None:
+        """Reload the file of users and the certificate, which may change while the server runs."""
+        if self.certificates is not None:
+            self.certificates.read_again()
+        if self.access is not None:
+            self.access.read_again()
+
+    def close(self) -> None:
+        if self.access is not None:
+            self.access.close()
+
+
+def doors_of(
+    settings: Settings, record_calls: Callable[[Action, str, str, int], Awaitable[None]], metrics: Metrics
+) -> Doors:
+    """`record_calls` writes entries of the audit that count calls."""
+    access = access_of(settings, metrics)
+    callers = Callers(access.authenticator if access is not None else None)
+    counted_calls, connections, responses = CountedCalls(record_calls), SilentConnections(), Responses()
+    admission = AdmissionInterceptor(metrics, responses, connections)
+    return Doors(
+        access,
+        Certificates(settings.tls) if settings.tls is not None else None,
+        callers,
+        counted_calls,
+        ChangeLog(callers, counted_calls, metrics),
+        responses,
+        Lines(metrics),
+        connections,
+        (admission,)
+        if access is None
+        else (AuthenticationInterceptor(access.authenticator, access.directory, admission, counted_calls),),
+    )

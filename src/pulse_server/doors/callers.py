@@ -42,8 +42,8 @@ from pulse_server.base.errors import InvalidArgument, Unauthenticated
 from pulse_server.base.ids import new_id, parse_id
 from pulse_server.base.metrics import Metrics
 from pulse_server.database.audit import MOST_IDS, Action, CountedCalls, under_way
-from pulse_server.doors.addresses import peer_address
 from pulse_server.doors.boundary import SERVICE, Behavior, Failure, status_of
+from pulse_server.doors.ports import peer_address
 
 if TYPE_CHECKING:
     from pulse_server.access.service import Authenticator

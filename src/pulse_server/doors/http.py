@@ -32,7 +32,7 @@ from pulse_server.base.errors import PulseError, TooManyLogins, Unauthenticated
 from pulse_server.base.exposition import Exposition, Text, merged
 from pulse_server.base.loops import Loop
 from pulse_server.base.metrics import Metrics
-from pulse_server.doors.addresses import PortInUse, listening_sockets
+from pulse_server.doors.ports import PortInUse, listening_sockets
 
 _END_OF_HEADERS = b"\r\n\r\n"
 METHODS = ("GET", "HEAD")

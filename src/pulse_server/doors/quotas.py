@@ -31,9 +31,9 @@ import grpc
 from pulse_server.base.errors import ResourceExhausted
 from pulse_server.base.loops import Loop, lease_clock
 from pulse_server.base.sharing import Budget
-from pulse_server.doors.addresses import peer_address
 from pulse_server.doors.boundary import Behavior
 from pulse_server.doors.callers import calling_user
+from pulse_server.doors.ports import peer_address
 
 # Requests that wait to be read, up to 64 KiB of each in a buffer, and for how long. A thousand workers may
 # come back at once.

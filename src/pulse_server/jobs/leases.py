@@ -3,7 +3,10 @@
 The stored steps of claimed jobs, which go to their workers with the jobs.
 
 Claims of one topic, and claims across topics, which read more jobs and repeat.
-docs/figures.md#claims-over-many-topics
+
+A claim across topics chooses without locks, then locks what it takes. Locking the best of every topic
+would lock topics × slots rows, which other servers then skip. A free slot means that no other job is
+ready: the claim repeats until it knows. docs/figures.md#claims-over-many-topics
 
 Completed jobs: most move to their day's partition, a few have to stay. ADR-0057
 

@@ -29,14 +29,18 @@ from pulse_server.jobs.rules import (
 )
 
 
-def reports(messages: Iterable[pb.ProgressReport], claims: Sequence[Claim]) -> dict[Claim, ProgressReport]:
+def read_progress_reports(
+    messages: Iterable[pb.ProgressReport], claims: Sequence[Claim]
+) -> dict[Claim, ProgressReport]:
     """The reports by the claims that they name. One that names none is left out."""
     return {
-        claims[message.index]: report(message) for message in messages if 0 <= message.index < len(claims)
+        claims[message.index]: read_progress(message)
+        for message in messages
+        if 0 <= message.index < len(claims)
     }
 
 
-def report(message: pb.ProgressReport) -> ProgressReport:
+def read_progress(message: pb.ProgressReport) -> ProgressReport:
     return clean_report(
         message.fraction if message.HasField("fraction") else None,
         message.text,
@@ -45,7 +49,7 @@ def report(message: pb.ProgressReport) -> ProgressReport:
     )
 
 
-def view(progress: Progress | None) -> pb.Progress | None:
+def progress_view(progress: Progress | None) -> pb.Progress | None:
     if progress is None:
         return None
     return pb.Progress(
@@ -211,7 +215,7 @@ def job_view(job: Job) -> pb.JobView:
         unique_scope=job.unique_scope if job.unique_scope and _holds_its_key(job) else "",
         lane=job.lane or "",
         result=job.result,
-        progress=view(job.progress),
+        progress=progress_view(job.progress),
         waiting=pb.Waiting(signal=job.waits_for or "") if _waits(job) else None,
         steps=job.steps,
         suspensions=job.suspensions,
@@ -253,19 +257,19 @@ def _attempt_view(attempt: Attempt) -> pb.Attempt:
     )
 
 
-def claims(worker_id: str) -> Callable[[pb.Claim], Claim]:
+def claims_of(worker_id: str) -> Callable[[pb.Claim], Claim]:
     """Return a reader of the claims of one worker. Only the original contract may leave out the attempt."""
     worker_id = bounds.check_worker_id(worker_id)
 
     def read(claim: pb.Claim) -> Claim:
         if claim.attempt < 1:
             raise InvalidArgument("attempt", f"is {claim.attempt}: send the attempt of the assignment.")
-        return Claim(parse_id(claim.job_id), worker_id, claim.attempt, _optional_run(claim.run))
+        return Claim(parse_id(claim.job_id), worker_id, claim.attempt, optional_run(claim.run))
 
     return read
 
 
-def _optional_run(run: int) -> int | None:
+def optional_run(run: int) -> int | None:
     if run < 0:
         raise InvalidArgument("run", f"is {run}: send the run of the assignment.")
     return run or None

@@ -8,7 +8,11 @@ Workers' reports on their claims, and the judgment of a report that the fence re
 
 The jobs that one statement completed, by topic and not one by one: a batch may have a thousand.
 
-What an undo finds and leaves. docs/figures.md#undo
+What an undo finds and leaves.
+
+A job keeps the values that the last action on it changed, in its own row, which the action writes
+anyway. An undo restores them if the job is as the action left it. A journal of all actions would need
+rules for each pair of them. docs/figures.md#undo
 """
 
 from __future__ import annotations

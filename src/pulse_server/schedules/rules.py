@@ -2,6 +2,9 @@
 
 When a timetable fires. Pure: the caller says what time it is.
 
+A timetable is checked when it is made, not when it fires: one that cannot fire would only be noticed in
+a log. An interval keeps its phase, however late a fire was. docs/figures.md#timetables
+
 Who owns an entry of a schedule: an operator, or the code that declares it. ADR-0086
 
 An entry that an operator has set wins over what code declares, until it is handed back. The

@@ -73,7 +73,7 @@ class StepRpcs:
     @binds_worker_id
     async def take_signal(self, request: pb.TakeSignalRequest, _context: Any) -> pb.TakeSignalResponse:
         step, signal = check_step_name(request.step, "step"), check_signal_names(request.signal, "signal")
-        claim = messages.claims(request.worker_id)(request.claim)
+        claim = messages.claims_of(request.worker_id)(request.claim)
         taken = await self._steps.take(claim, step, signal)
         return pb.TakeSignalResponse(step=None if taken is None else step_view(taken))
 
@@ -137,7 +137,7 @@ class NewSteps(NamedTuple):
 
 async def read_steps(request: pb.StoreStepsRequest, most: StepBounds) -> NewSteps:
     """Read the steps. One that cannot be stored is named with its reason."""
-    read_claim = messages.claims(request.worker_id)
+    read_claim = messages.claims_of(request.worker_id)
     new = NewSteps([], {})
     async for some in in_turns(request.steps, TURN_ENTRIES):
         for message in some:

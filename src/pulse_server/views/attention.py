@@ -3,7 +3,10 @@
 What needs an operator's attention in the whole queue, by harm.
 
 Dead letters, grouped by error. Counts are cached: concurrent callers share one query.
-docs/figures.md#dead-letters
+
+The group is found when a job dies, so that a count reads one partial index and no error text. Statements
+name the index by `error_group >= ''`, which is true of every row: without it the planner sorts all dead
+letters of a topic. docs/figures.md#dead-letters
 """
 
 from __future__ import annotations

@@ -28,10 +28,10 @@ from pulse_server.database.audit import UNDOABLE
 from pulse_server.dispatch.rules import WorkerState
 from pulse_server.dispatch.service import Gate
 from pulse_server.doors import boundary
-from pulse_server.doors.addresses import peer_address
 from pulse_server.doors.admission import Responses
 from pulse_server.doors.boundary import timestamp
 from pulse_server.doors.callers import calling_user
+from pulse_server.doors.ports import peer_address
 from pulse_server.doors.quotas import CostlyCalls
 from pulse_server.jobs import messages
 from pulse_server.jobs.messages import job_view
@@ -144,7 +144,7 @@ def worker_view(report: WorkerReport, states: Mapping[tuple[str, str], WorkerSta
                 attempt=job.attempt,
                 since=timestamp(job.since),
                 lease_until=timestamp(job.lease_until),
-                progress=messages.view(job.progress),
+                progress=messages.progress_view(job.progress),
             )
             for job in report.holding.jobs
         ],
@@ -183,7 +183,7 @@ def transition_view(change: Transition) -> pb.Transition:
         worker_id=change.worker_id or "",
         error=change.error,
         at=_quick_timestamp(change.at),
-        progress=messages.view(change.progress),
+        progress=messages.progress_view(change.progress),
     )
 
 

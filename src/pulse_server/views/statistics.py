@@ -2,12 +2,18 @@
 
 There may be 100,000 topics. The counts are cached, and no turn of the event loop walks all topics.
 
+Pages are cut from one sample for everyone. A count for each page would need one more index, which every
+job would pay for. docs/figures.md#many-topics
+
 Statistics by topic and minute: each server adds its counts to the database every few seconds.
 
 `Minutes` reads them for all servers. No job is read.
 
 Counts and buckets come from the metrics, so no job pays for them. The counts since the last statement are
 lost when a server is killed; no job depends on them.
+
+Percentiles cannot be added up, neither over minutes nor over servers; buckets can, in SQL. All topics
+together have a row of their own for each minute. docs/figures.md#statistics
 """
 
 from __future__ import annotations

@@ -12,6 +12,9 @@ end is noticed too, and a server without callers knows of it. The server stays r
 running jobs continue, and callers get a sentence instead of no server.
 
 Vitals: gauges of the queue and its database, sampled in the background. A scrape makes no query.
+
+Counting at scrape time would double the load with a second scraper, and time out when the numbers
+matter. Counters kept by triggers would be the hottest row of the system. docs/figures.md#vitals
 """
 
 from __future__ import annotations

@@ -4,6 +4,10 @@ Leases: heartbeats extend them, up to the time limits of attempts.
 
 Reaps jobs whose leases have expired.
 
+An expired lease shows that no heartbeat was stored, not why. Longer leases would pay for the rare outage
+with each crash, and rows do not distinguish living workers from dead ones. ADR-0010,
+docs/figures.md#the-caution-of-the-watchdog
+
 Leases in a server: heartbeats that extend them, and the loops that find expired leases. ADR-0056
 """
 
@@ -542,12 +546,17 @@ class LeaseSweep:
 
 class LeaseKeeping:
     def __init__(
-        self, settings: Settings, database: Database, repo: PostgresJobRepo, publisher: Publisher
+        self,
+        settings: Settings,
+        database: Database,
+        repo: PostgresJobRepo,
+        publisher: Publisher,
+        spared_workers: SparedWorkers,
     ) -> None:
         self._repo = repo
         self._publisher = publisher
         self._lease_ttl = settings.lease_ttl
-        self.spared_workers = SparedWorkers(repo, settings.lease_ttl)
+        self._spared_workers = spared_workers
         self.watchdog = Watchdog(
             repo, publisher, interval=settings.watchdog_interval, lease_ttl=settings.lease_ttl
         )
@@ -557,14 +566,14 @@ class LeaseKeeping:
 
     @property
     def loops(self) -> tuple[Loop, ...]:
-        return (self.watchdog.loop, self._settler.loop, self._sweep.loop, self.spared_workers.loop)
+        return (self.watchdog.loop, self._settler.loop, self._sweep.loop)
 
     def leases(self, rules: TopicRules) -> Leases:
         """Make the service that extends leases. The rules have the time limits of attempts."""
         return Leases(
             self._repo,
             self._publisher,
-            self.spared_workers,
+            self._spared_workers,
             rules,
             self._lease_ttl,
             # Full disks and locks can keep heartbeats out of a database that answers each tick.

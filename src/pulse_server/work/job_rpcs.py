@@ -24,11 +24,11 @@ from pulse_server.base.ids import has_version_of_fires, parse_id
 from pulse_server.base.loops import TURN_ENTRIES, each_in_turns
 from pulse_server.base.sharing import PendingBytes
 from pulse_server.doors import boundary
-from pulse_server.doors.addresses import peer_address
 from pulse_server.doors.admission import Responses
 from pulse_server.doors.boundary import Malformed, Unreadable, refusal, timestamp
 from pulse_server.doors.callers import ChangeLog, calling_user
 from pulse_server.doors.lines import LINES_BYTES, Lines
+from pulse_server.doors.ports import peer_address
 from pulse_server.jobs import messages
 from pulse_server.jobs.new_jobs import ID_BYTES, AllInserted, NewJob, Submitted, UniformJobs
 from pulse_server.jobs.rules import WAITING

@@ -1,10 +1,18 @@
 """Completed jobs by the day. Each method sends the SQL section of the same name.
 
 Makes the partitions of completed jobs ahead, and drops days that have been kept long enough.
+
+A drop takes an exclusive lock of the parent: completions would queue behind one that waits. So it waits
+for less time than a completion does, and is tried again. Jobs that are kept longer move out of their day
+before; in the default partition or in `pulse.jobs` they would be in the way of every day after.
 docs/figures.md#retention
 
 Retention: finished jobs, throttled keys and states of workers that left are deleted row by row, completed
-jobs by the day. docs/figures.md#retention
+jobs by the day.
+
+Each statement deletes a bounded number of rows that it has locked and checked under the lock: a retry
+that came first wins. Between statements it rests, and no lock outlives a statement: a pass in one
+transaction would keep vacuum from everything. docs/figures.md#retention
 """
 
 from __future__ import annotations

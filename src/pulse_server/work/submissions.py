@@ -6,6 +6,10 @@ Publishes the jobs that applications stored or completed in their own transactio
 
 Makes delayed and retried jobs ready when their time has come.
 
+While a batch takes all that is due, one statement by due time does it. A full batch is followed by a
+walk from topic to topic. Only the walk would cost every quiet round a probe for each topic.
+docs/figures.md#promotion
+
 Cancels jobs that have not started within the time that they were submitted with.
 """
 

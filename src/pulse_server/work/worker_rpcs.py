@@ -37,7 +37,7 @@ from pulse_server.doors import boundary
 from pulse_server.doors.boundary import duration, refusal, wire_duration
 from pulse_server.doors.callers import binds_worker_id, calling_user, is_own, own_worker_id
 from pulse_server.jobs import messages
-from pulse_server.jobs.messages import _optional_run
+from pulse_server.jobs.messages import optional_run
 from pulse_server.jobs.reports import (
     NO_PROGRESS,
     FailureReport,
@@ -74,7 +74,7 @@ def read_report(request: pb.ReportResultRequest, max_result_bytes: int) -> Repor
         parse_id(request.job_id),
         _optional_worker(request.worker_id),
         _optional_attempt(request.attempt),
-        _optional_run(request.run),
+        optional_run(request.run),
     )
     returned = request.result if request.HasField("result") else None
     return _report(claim, request, returned, max_result_bytes)
@@ -85,7 +85,7 @@ def read_result(
 ) -> Report:
     """Read a result of that worker. Known ids are not checked again."""
     job_id = message.job_id if message.job_id in known else parse_id(message.job_id)
-    claim = Claim(job_id, worker_id, _optional_attempt(message.attempt), _optional_run(message.run))
+    claim = Claim(job_id, worker_id, _optional_attempt(message.attempt), optional_run(message.run))
     if message.HasField("suspension") and not message.success:
         return _suspension(claim, message.suspension, _progress(message))
     return _report(claim, message, returned, max_result_bytes)
@@ -146,7 +146,7 @@ def _failure(claim: Claim, result: pb.ReportResultRequest | pb.Result) -> Failur
 def _progress(result: pb.ReportResultRequest | pb.Result) -> ProgressReport | None:
     if not isinstance(result, pb.Result) or not result.HasField("progress"):
         return None
-    return messages.report(result.progress)
+    return messages.read_progress(result.progress)
 
 
 def read_heartbeat(request: pb.HeartbeatRequest) -> Claim:
@@ -154,7 +154,7 @@ def read_heartbeat(request: pb.HeartbeatRequest) -> Claim:
         parse_id(request.job_id),
         bounds.check_worker_id(request.worker_id),
         _optional_attempt(request.attempt),
-        _optional_run(request.run),
+        optional_run(request.run),
     )
 
 
@@ -188,7 +188,7 @@ def assignment(job: ClaimedJob) -> pb.JobAssignment:
         message.confirm = True
     if job.lane:
         message.lane = job.lane
-    if (progress := messages.view(job.progress)) is not None:
+    if (progress := messages.progress_view(job.progress)) is not None:
         message.progress.CopyFrom(progress)
     if job.steps is not None:
         message.steps.SetInParent()
@@ -489,7 +489,7 @@ class WorkRpcs(ReportRpcs):
             facts=read_facts(request.facts),
             can_stop=request.can_stop,
         )
-        held = await each_in_turns(messages.claims(request.worker_id), request.held, TURN_ENTRIES)
+        held = await each_in_turns(messages.claims_of(request.worker_id), request.held, TURN_ENTRIES)
         log.info(
             "worker_connected",
             extra={
@@ -555,8 +555,10 @@ class WorkRpcs(ReportRpcs):
         self, request: pb.HeartbeatsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.HeartbeatsResponse:
         bounds.check_count("claims", len(request.claims), bounds.MAX_CLAIMS_PER_HEARTBEAT)
-        claims = await each_in_turns(messages.claims(request.worker_id), request.claims, TURN_ENTRIES)
-        progress = messages.reports(request.progress, claims) if request.progress else NO_PROGRESS
+        claims = await each_in_turns(messages.claims_of(request.worker_id), request.claims, TURN_ENTRIES)
+        progress = (
+            messages.read_progress_reports(request.progress, claims) if request.progress else NO_PROGRESS
+        )
         start_within = None
         if request.HasField("start_within"):
             start_within = boundary.duration(request.start_within, "start_within")
@@ -584,7 +586,7 @@ class WorkRpcs(ReportRpcs):
     async def release(self, request: pb.ReleaseRequest, _context: Any) -> pb.ReleaseResponse:
         bounds.check_count("claims", len(request.claims), bounds.MAX_CLAIMS_PER_HEARTBEAT)
         bounds.check_count("held", len(request.held), bounds.MAX_CAPACITY)
-        read = messages.claims(request.worker_id)
+        read = messages.claims_of(request.worker_id)
         claims = await each_in_turns(read, request.claims, TURN_ENTRIES)
         held = await each_in_turns(read, request.held, TURN_ENTRIES)
         if request.capacity:
@@ -593,7 +595,9 @@ class WorkRpcs(ReportRpcs):
             self._roster.settle(claims)
         else:
             self._roster.answered(request.worker_id, claims)
-        progress = messages.reports(request.progress, claims) if request.progress else NO_PROGRESS
+        progress = (
+            messages.read_progress_reports(request.progress, claims) if request.progress else NO_PROGRESS
+        )
         released, locked = await self._claims.release(claims, progress)
         if request.is_blocked:
             unread = await self._claims.release_unread(self._roster.not_among(held, request.worker_id))

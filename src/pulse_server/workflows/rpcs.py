@@ -16,10 +16,10 @@ from pulse_server.base.errors import InvalidArgument, PulseError, ResourceExhaus
 from pulse_server.base.ids import parse_id
 from pulse_server.base.loops import TURN_ENTRIES, each_in_turns
 from pulse_server.base.sharing import Budget
-from pulse_server.doors.addresses import peer_address
 from pulse_server.doors.boundary import Malformed, NoRequest, Unreadable, duration, timestamp
 from pulse_server.doors.callers import binds_worker_id, calling_user
 from pulse_server.doors.lines import Lines
+from pulse_server.doors.ports import peer_address
 from pulse_server.jobs import messages as jobs_messages
 from pulse_server.jobs.messages import AttemptsOf, new_job
 from pulse_server.jobs.new_jobs import OnConflict
@@ -201,7 +201,7 @@ class WorkflowRpcs:
         bounds.check_count("jobs", len(request.jobs), MAX_ADDED)
         if not request.jobs:
             raise InvalidArgument("jobs", "is empty: name the jobs to add.")
-        claim = jobs_messages.claims(request.worker_id)(request.claim)
+        claim = jobs_messages.claims_of(request.worker_id)(request.claim)
         nodes = await each_in_turns(lambda job: self._node(job, is_added=True), request.jobs, TURN_ENTRIES)
         addition = await self._workflows.add(claim, nodes)
         return pb.AddToWorkflowResponse(job_ids=addition.job_ids, added=addition.added)
