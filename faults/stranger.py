@@ -113,7 +113,7 @@ def published_keys() -> set[LockKey]:
 
 @cache
 def _published() -> tuple[str, ...]:
-    source = Path(pulse_server.__file__).parent / "postgres"
+    source = Path(pulse_server.__file__).parent / "database"
     return tuple(path.read_text() for path in sorted(source.rglob("*")) if path.suffix in (".py", ".sql"))
 
 

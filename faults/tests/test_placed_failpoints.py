@@ -55,6 +55,8 @@ async def test_server_places_every_point_of_the_table(monkeypatch: pytest.Monkey
     App(settings_of_test(), NOWHERE)
 
     methods = [method for points in TABLE for method in points.methods]
-    owners = [[owner for owner in placed if vars(owner).get(method.__name__) is method] for method in methods]
+    owners = [
+        [owner for owner in placed if getattr(owner, method.__name__, None) is method] for method in methods
+    ]
     assert [len(found) for found in owners] == [1] * len(methods)
     assert {owner for found in owners for owner in found} == set(placed)

@@ -157,8 +157,8 @@ def test_causes_of_the_code_and_of_the_page_are_the_same() -> None:
     page = (ROOT / "docs" / "how-to" / "debug-a-stuck-job.md").read_text("utf-8")
     rows = re.findall(r"^\| (`[^|]*) \|", page, re.MULTILINE)
     documented = {cause for row in rows for cause in re.findall(r"`(\w+)`", row)}
-    domain = ROOT / "src" / "pulse_server" / "domain"
-    code = "\n".join((domain / name).read_text("utf-8") for name in ("claim_gates.py", "explanations.py"))
+    views = ROOT / "src" / "pulse_server" / "views"
+    code = "\n".join((views / name).read_text("utf-8") for name in ("gates.py", "explanations.py"))
 
     assert documented == WORDS.keys() | ELSEWHERE
     assert set(re.findall(r'Explanation\(\s*"(\w+)"', code)) <= documented

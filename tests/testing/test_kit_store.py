@@ -275,9 +275,9 @@ def test_server_that_cannot_be_used_is_named(tmp_path: Path, given: str, sentenc
 
 def test_missing_postgres_is_named_with_what_to_do(tmp_path: Path) -> None:
     conftest = """
-        from pulse_server.embedded import binaries
+        from pulse_server.embedded import directory
 
-        binaries.candidate_directories = lambda: iter(())
+        directory.candidate_directories = lambda: iter(())
     """
     ended = run_suite(tmp_path, {"tasks.py": TASKS, "test_tasks.py": TESTS, "conftest.py": conftest}, "-x")
     assert "The testing kit needs a Postgres" in ended.stdout

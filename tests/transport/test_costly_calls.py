@@ -46,7 +46,7 @@ async def test_fires_of_a_rare_cron_are_computed_beside_the_event_loop(
 async def test_day_of_statistics_is_computed_beside_the_event_loop(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    threads = threads_of(monkeypatch, rpcs, "statistics")
+    threads = threads_of(monkeypatch, rpcs, "statistics_view")
 
     answer = await server.stub.GetStatistics(pb.GetStatisticsRequest(minutes=1440))
 
