@@ -231,16 +231,16 @@ def test_unreadable_arguments_make_a_dead_letter(pulse_kit: Kit, s: pulse.SyncPu
 def test_handler_sees_the_contextvars_of_the_test(pulse_kit: Kit, p: pulse.Pulse, s: pulse.SyncPulse) -> None:
     tenant = contextvars.ContextVar("tenant", default="none")
 
-    @s.job("plain")
+    @s.job("tenant.plain")
     def plain() -> str:
         return tenant.get()
 
-    @p.job("async")
+    @p.job("tenant.async")
     async def coroutine() -> str:
         return tenant.get()
 
     tenant.set("acme")
-    assert [pulse_kit.run(s.enqueue(topic)).result for topic in ("plain", "async")] == ["acme", "acme"]
+    assert [pulse_kit.run(s.enqueue(topic)).result for topic in ("tenant.plain", "tenant.async")] == ["acme", "acme"]
 
 
 def test_handler_cannot_drain(pulse_kit: Kit, s: pulse.SyncPulse) -> None:
