@@ -1,9 +1,4 @@
-"""The composition root: makes the rooms of a server, starts them, and stops them in order.
-
-Sends the spans of this process to a collector, if the usual variables of OpenTelemetry name one.
-
-Serves until a signal ends it, and logs its start.
-"""
+"""The composition root: makes the rooms of a server, starts them, and stops them in order."""
 
 from __future__ import annotations
 
@@ -60,6 +55,10 @@ from pulse_server.workflows import workflows_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
+
+
+# ---------------------------------------------------------------- observation
+# Observation of a server: readiness, health, metrics, and the ports that publish them.
 
 # How old the gauges of the database may be: about the interval of a usual scrape (docs/figures.md#vitals).
 VITALS_INTERVAL = timedelta(seconds=15)
@@ -166,6 +165,9 @@ def _read_gauges(
     metrics.workers_held.read = lambda: {(): roster.census().held}
     metrics.ready_to_serve.read = lambda: {(): float(readiness.is_ready)}
 
+
+# ---------------------------------------------------------------- app
+# The composition root: wires stores to services to transport, starts them, and stops them in order.
 
 # Delay between the first rounds of the loops. Most loops run about every second. Staggered, they
 # share one or two connections; together, each would open its own connection. The first statements
@@ -325,6 +327,9 @@ async def running_app(settings: Settings, dsn: str) -> AsyncIterator[tuple[App, 
         await app.stop()
 
 
+# ---------------------------------------------------------------- exporting
+# Sends the spans of this process to a collector, if the usual variables of OpenTelemetry name one.
+
 # Time for the last spans to reach their collector. A longer exit would look like a hang.
 TRACE_FLUSH_TIMEOUT = timedelta(seconds=2)
 
@@ -432,6 +437,10 @@ async def _shut_down(provider: TracerProvider) -> None:
         await asyncio.wait_for(is_done.wait(), TRACE_FLUSH_TIMEOUT.total_seconds())
     except TimeoutError:
         log.warning("traces_lost", extra={"reason": "The collector did not take the last spans in time."})
+
+
+# ---------------------------------------------------------------- serving
+# Serves until a signal ends it, and logs its start.
 
 
 async def serve(settings: Settings, dsn: str, lifeline: Lifeline | None = None) -> None:

@@ -1,15 +1,4 @@
-"""`pulsed check`: reports problems in a configuration before a server starts with it.
-
-The findings of a check, and how they are printed.
-
-The settings as a list: each with its value and where it comes from, and no secret in it.
-
-Checks how the ports are protected: users, certificates, addresses.
-
-Checks the database: whether it responds, its schema fits, and its limits suffice.
-
-Runs the checks one after the other and prints their findings.
-"""
+"""`pulsed check`: reports problems in a configuration before a server starts with it."""
 
 from __future__ import annotations
 
@@ -40,6 +29,9 @@ from pulse_server.embedded.directory import DataDirectory, choose_installation, 
 from pulse_server.embedded.processes import choose_identity
 from pulse_server.settings import OPTIONS, BadSettings, Option, Settings, TlsFiles, read_settings
 from pulse_server.settings.options import is_loopback
+
+# ---------------------------------------------------------------- findings
+# The findings of a check, and how they are printed.
 
 _WIDTH = 100
 _SUBJECT = 12
@@ -103,6 +95,9 @@ def verdict(findings: Iterable[CheckResult]) -> str:
         return f"pulsed would not serve: {failures} problem{'' if failures == 1 else 's'}, {counted}."
     return f"pulsed would serve; {counted}." if warnings else "pulsed would serve."
 
+
+# ---------------------------------------------------------------- listing
+# The settings as a list: each with its value and where it comes from, and no secret in it.
 
 # Variables of the SDK and the command `pulse`: both may run in the same container.
 _OF_OTHERS = frozenset(
@@ -221,6 +216,9 @@ def _masked(option: Option, given: str) -> str:
     except BadUsers:
         return "(cannot be read)"
 
+
+# ---------------------------------------------------------------- doors
+# Checks how the ports are protected: users, certificates, addresses.
 
 # Below, a stolen hash is tried too quickly; above, a login keeps a core busy for a second and more.
 _SANE_COSTS = range(10, 15)
@@ -345,6 +343,9 @@ def _socket(path: Path) -> Iterator[CheckResult]:
             "ports", f"PULSE_HTTP_ADDR: no socket can be made in {path.parent}. Make it, or name another."
         )
 
+
+# ---------------------------------------------------------------- database
+# Checks the database: whether it responds, its schema fits, and its limits suffice.
 
 # How long `pulsed check` waits for the database: a person is waiting for its output.
 CHECK_PATIENCE = timedelta(seconds=2)
@@ -561,6 +562,10 @@ def _span(span: timedelta) -> str:
 
 # ---------------------------------------------------------------- embedded
 # The Postgres that pulsed would start itself: its programs and its directory.
+
+
+# ---------------------------------------------------------------- checking
+# Runs the checks one after the other and prints their findings.
 
 
 def check_embedded(path: Path) -> Iterator[CheckResult]:

@@ -1,9 +1,4 @@
-"""Structured logs: one JSON object per line, on standard error.
-
-Memory and open files of this process: its size, the return of freed memory, the limit of files.
-
-The command `pulsed`.
-"""
+"""The command `pulsed`: its log, its memory, and its subcommands."""
 
 from __future__ import annotations
 
@@ -30,6 +25,9 @@ from pulse_server.embedded import EmbeddedError, EmbeddedPostgres, kept, psql_co
 from pulse_server.settings import BadSettings, Settings, read_settings
 from pulse_server.settings.reading import environment, given_flags, granted_roles, parser
 from pulse_server.supervisor import Lifeline, ProcessFailed, restarts, supervise
+
+# ---------------------------------------------------------------- logs
+# Structured logs: one JSON object per line, on standard error.
 
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -91,6 +89,9 @@ def configure_logging(level: str = "info", process: int | None = None) -> None:
     logging.getLogger("asyncio").setLevel(logging.WARNING)
 
 
+# ---------------------------------------------------------------- allocation
+# Memory and open files of this process: its size, the return of freed memory, the limit of files.
+
 # glibc's mallopt, and its parameters.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 # Blocks of this size go back to the system when they are freed. By default glibc raises the bound
@@ -116,6 +117,9 @@ def raise_open_files() -> None:
     with suppress(ValueError, OSError):  # some systems have a lower bound than they say
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
+
+# ---------------------------------------------------------------- main
+# The command `pulsed`.
 
 # New objects after which the garbage collector runs. With the default, a batch of a thousand jobs would
 # trigger it twice.

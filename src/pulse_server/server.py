@@ -1,7 +1,4 @@
-"""gRPC's health protocol and reflection, for load balancers and tools.
-
-The gRPC server: its options, its table of methods, and the port that it listens on.
-"""
+"""The gRPC server: its options, its table of methods, its port, and its health."""
 
 from __future__ import annotations
 
@@ -30,6 +27,9 @@ from pulse_server.views.rpcs import AuditRpcs, ExportRpcs, OverviewRpcs
 from pulse_server.work.job_rpcs import AwaitingRpcs, JobRpcs, SelectionRpcs
 from pulse_server.work.worker_rpcs import WorkRpcs
 from pulse_server.workflows.rpcs import WorkflowRpcs
+
+# ---------------------------------------------------------------- health
+# gRPC's health protocol and reflection, for load balancers and tools.
 
 HEALTH = "grpc.health.v1.Health"
 
@@ -129,6 +129,9 @@ def add_reflection(server: grpc.aio.Server) -> None:
         (grpc.method_handlers_generic_handler(reflection.SERVICE_NAME, {"ServerReflectionInfo": handler}),)
     )
 
+
+# ---------------------------------------------------------------- server
+# The gRPC server: its options, its table of methods, and the port that it listens on.
 
 # Calls at a time that search or count jobs, fewer than READ_CONNECTIONS, and that compute in a thread.
 COSTLY_SEARCHES = 3

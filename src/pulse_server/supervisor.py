@@ -1,18 +1,4 @@
-"""Several server processes behind one port, started, watched and replaced by a supervisor.
-
-The kernel spreads connections over the processes (SO_REUSEPORT), so no byte passes through the
-supervisor. Each process is a server like any other: only the port and the database are shared. Processes
-are started anew, because gRPC does not survive a fork. One socket pair per process shows each side the
-end of the other, SIGKILL included. docs/figures.md#several-processes
-
-Ties a server process to its supervisor: one socket, by which each notices the other's end.
-
-The process reports that it serves, or why it cannot. The supervisor sends nothing.
-
-Starts the processes, replaces one that dies, passes signals on, and ends with all of them.
-
-docs/figures.md#several-processes
-"""
+"""Several server processes behind one port, started, watched and replaced by a supervisor."""
 
 from __future__ import annotations
 
@@ -52,6 +38,12 @@ from pulse_server.doors.ports import Certificates, access_of, doors, reserve, wa
 from pulse_server.settings import Settings
 
 log = logging.getLogger(__name__)
+
+
+# ---------------------------------------------------------------- lifeline
+# Ties a server process to its supervisor: one socket, by which each notices the other's end.
+#
+# The process reports that it serves, or why it cannot. The supervisor sends nothing.
 
 
 class ServerProcess(SupervisedProcess):
@@ -103,6 +95,12 @@ class Lifeline(ProcessEnd):
 
 # ---------------------------------------------------------------- http port
 # The HTTP port of a supervisor, which answers for all of its processes.
+
+
+# ---------------------------------------------------------------- supervising
+# Starts the processes, replaces one that dies, passes signals on, and ends with all of them.
+#
+# docs/figures.md#several-processes
 
 
 @asynccontextmanager

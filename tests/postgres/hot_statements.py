@@ -162,7 +162,7 @@ CASES = {
     # Every job of two lease checks is looked at; of those that expired a batch is locked, then written.
     "reap": Case(
         "reap_expired",
-        [str(BATCH), "clock_timestamp()", "''", "20", "'{\"max_crashes\": 5}'", "'30 s'", "''"],
+        [str(BATCH), "clock_timestamp()", "''", "20", "NULL", "5", "NULL", "'30 s'", "''"],
         ["jobs_pkey", "jobs_pkey", "jobs_pkey"],
         RUNNING + 2 * BATCH,
     ),

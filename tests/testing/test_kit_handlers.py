@@ -240,7 +240,10 @@ def test_handler_sees_the_contextvars_of_the_test(pulse_kit: Kit, p: pulse.Pulse
         return tenant.get()
 
     tenant.set("acme")
-    assert [pulse_kit.run(s.enqueue(topic)).result for topic in ("tenant.plain", "tenant.async")] == ["acme", "acme"]
+    assert [pulse_kit.run(s.enqueue(topic)).result for topic in ("tenant.plain", "tenant.async")] == [
+        "acme",
+        "acme",
+    ]
 
 
 def test_handler_cannot_drain(pulse_kit: Kit, s: pulse.SyncPulse) -> None:

@@ -207,7 +207,7 @@ WORKERS_CALLS: dict[str, Call] = {
 async def test_what_workers_send_is_read_in_turns(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    module = worker_rpcs if "results" in name else messages  # which reads claims
-    counted = await calls_by_turn(monkeypatch, module, "parse_id", WORKERS_CALLS[name](server))
+    reader = worker_rpcs if "results" in name else messages
+    counted = await calls_by_turn(monkeypatch, reader, "parse_id", WORKERS_CALLS[name](server))
 
     assert (sum(counted), max(counted)) == (ENTRIES, TURN_ENTRIES)

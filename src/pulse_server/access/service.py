@@ -1,7 +1,4 @@
-"""Authenticates callers of gRPC and HTTP.
-
-Authentication as a whole: the users, their source, and the check of their passwords.
-"""
+"""Authentication: the check of passwords, and the source of the users."""
 
 from __future__ import annotations
 

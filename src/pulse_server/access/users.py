@@ -1,7 +1,4 @@
-"""The users that an operator names, as `user:password` or `user:password:role`.
-
-The current users, and the callbacks for their changes.
-"""
+"""Users as an operator names them, and the current ones."""
 
 from __future__ import annotations
 
@@ -11,6 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+
+# ---------------------------------------------------------------- users
+# The users that an operator names, as `user:password` or `user:password:role`.
 
 # bcrypt reads no further: two passwords that differ only past it would be the same.
 MAX_PASSWORD_BYTES = 72
@@ -118,6 +118,10 @@ def _user(entry: str, where: str) -> User:
 
 
 log = logging.getLogger(__name__)
+
+
+# ---------------------------------------------------------------- directory
+# The current users, and the callbacks for their changes.
 
 
 class Directory:

@@ -1,17 +1,4 @@
-"""Groups errors: the same kind of error with the same message, but for values that vary from job to job.
-
-An error that names its cause has the group of its cause, as if that had been raised alone. The SDK writes
-both (`pulse.error_text`): the first line names the cause, and the text has it again below a label.
-
-The group is stored with the dead letter, so a change of the rules splits groups: earlier dead letters keep
-the old one. docs/figures.md#dead-letters
-
-Bounds of the input, and defaults for omitted fields. A check that fails names the field.
-
-Everything is checked on entry, before anything happens. In a batch each job is judged alone. The sender
-can do nothing about an error text or a reason that is too long: these are cut, and a page that is too
-large is made smaller. docs/figures.md#checks-of-the-input
-"""
+"""Bounds of the input, and the groups of errors."""
 
 from __future__ import annotations
 
@@ -28,6 +15,16 @@ from pulse_server.base.errors import InvalidArgument
 
 # Every pattern is linear in any text: ambiguous parts are possessive. Errors come from handlers,
 # and handlers quote input of their users.
+
+
+# ---------------------------------------------------------------- error groups
+# Groups errors: the same kind of error with the same message, but for values that vary from job to job.
+#
+# An error that names its cause has the group of its cause, as if that had been raised alone. The SDK writes
+# both (`pulse.error_text`): the first line names the cause, and the text has it again below a label.
+#
+# The group is stored with the dead letter, so a change of the rules splits groups: earlier dead letters keep
+# the old one. docs/figures.md#dead-letters
 
 # A class, perhaps with its module. Its digits belong to it: S3Error is not EC2Error.
 _KIND = re.compile(r"(?:[A-Za-z_]\w*+\.)*+[A-Z]\w*+(?=:|$)")
@@ -136,6 +133,14 @@ def _plain_word(word: re.Match[str]) -> str:
 LEASE_EXPIRED_GROUP = error_group(LEASE_EXPIRED)
 TIME_LIMIT_EXCEEDED_GROUP = error_group(TIME_LIMIT_EXCEEDED)
 SNOOZED_TOO_OFTEN_GROUP = error_group(SNOOZED_TOO_OFTEN)
+
+
+# ---------------------------------------------------------------- bounds
+# Bounds of the input, and defaults for omitted fields. A check that fails names the field.
+#
+# Everything is checked on entry, before anything happens. In a batch each job is judged alone. The sender
+# can do nothing about an error text or a reason that is too long: these are cut, and a page that is too
+# large is made smaller. docs/figures.md#checks-of-the-input
 
 MAX_TOPIC_LENGTH = 255
 MAX_KEY_LENGTH = 255

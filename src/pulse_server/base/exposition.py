@@ -1,13 +1,4 @@
-"""Writes instruments in the two text formats that Prometheus reads.
-
-Prometheus' client library takes 20 µs per line. With a few dozen topics a scrape would cost 40 ms
-of a core that jobs are waiting for. Here a line takes less than 1 µs. The tests read the text with
-the library's parsers.
-
-Renders metrics as the text that Prometheus reads.
-
-Merges the metrics of several processes into one text, each sample with its process as a label.
-"""
+"""The metrics as the text that Prometheus reads, of one process or of several."""
 
 from __future__ import annotations
 
@@ -27,6 +18,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from pulse_server.base.metrics import Counter, Distribution, Gauge, Histogram, Instrument, Labels, Metrics
+
+# ---------------------------------------------------------------- text format
+# Writes instruments in the two text formats that Prometheus reads.
+#
+# Prometheus' client library takes 20 µs per line. With a few dozen topics a scrape would cost 40 ms
+# of a core that jobs are waiting for. Here a line takes less than 1 µs. The tests read the text with
+# the library's parsers.
 
 
 def formatted(instruments: Iterable[Instrument], *, openmetrics: bool) -> str:
@@ -268,6 +266,9 @@ def installed_version() -> str:
     except PackageNotFoundError:
         return "unknown"
 
+
+# ---------------------------------------------------------------- merging
+# Merges the metrics of several processes into one text, each sample with its process as a label.
 
 PROCESS = "process"
 _FAMILY = re.compile("^(?=# HELP )", re.MULTILINE)

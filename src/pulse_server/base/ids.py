@@ -1,12 +1,4 @@
-"""Ids of jobs, schedules and servers: UUIDv7, so that ids made together lie together in the index.
-
-The secret of a queue, and what is derived from it: a value for each purpose. ADR-0084
-
-It is a row of pulse.cluster_secret, which only roles that serve can read. Values of one purpose reveal
-nothing about those of another.
-
-Pages by key: a token names the entry after which the next page starts. Other changes do not shift it.
-"""
+"""Ids, the tokens of pages, and what is derived from the secret of the queue."""
 
 from __future__ import annotations
 
@@ -24,6 +16,9 @@ from uuid import UUID
 import uuid_utils
 
 from pulse_server.base.errors import InvalidArgument
+
+# ---------------------------------------------------------------- ids
+# Ids of jobs, schedules and servers: UUIDv7, so that ids made together lie together in the index.
 
 _CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _SHOWN_CHARACTERS = 36
@@ -100,6 +95,12 @@ def _noun(field: str) -> str:
     return {"schedule_id": "schedule", "signal_id": "signal", "action_id": "valid action"}.get(field, "job")
 
 
+# ---------------------------------------------------------------- secret
+# The secret of a queue, and what is derived from it: a value for each purpose. ADR-0084
+#
+# It is a row of pulse.cluster_secret, which only roles that serve can read. Values of one purpose reveal
+# nothing about those of another.
+
 # Of a derived value. Half of a SHA-256, because a caller who knows a whole one can continue it.
 _BYTES = 16
 _SEAL_CHARACTERS = 2 * _BYTES
@@ -149,6 +150,9 @@ class PageKey:
     moment: datetime
     id: str
 
+
+# ---------------------------------------------------------------- paging
+# Pages by key: a token names the entry after which the next page starts. Other changes do not shift it.
 
 # Errors and metadata of one page; a default gRPC client receives 4 MiB.
 PAGE_BYTES = 3 * 1024 * 1024

@@ -1,9 +1,4 @@
-"""The clock that leases are measured with on this host.
-
-Long lists in slices: the event loop serves other tasks in between.
-
-Repeats an action until it is stopped: the one form of every background loop.
-"""
+"""The clock, turns of the event loop, and background loops."""
 
 from __future__ import annotations
 
@@ -17,6 +12,9 @@ from typing import TypeVar
 from pulse_server.base.errors import PulseError
 from pulse_server.base.metrics import Metrics
 
+# ---------------------------------------------------------------- clock
+# The clock that leases are measured with on this host.
+
 if hasattr(time, "CLOCK_BOOTTIME"):
 
     def lease_clock() -> float:
@@ -26,6 +24,10 @@ if hasattr(time, "CLOCK_BOOTTIME"):
 else:
     # Stops while the machine sleeps, which a server's machine does not do.
     lease_clock = time.monotonic
+
+
+# ---------------------------------------------------------------- turns
+# Long lists in slices: the event loop serves other tasks in between.
 
 # Entries to count and views to convert in one turn of the event loop: some 5 ms.
 TURN_ENTRIES = 1000
@@ -56,6 +58,10 @@ async def each_in_turns(
 
 
 log = logging.getLogger(__name__)
+
+
+# ---------------------------------------------------------------- loops
+# Repeats an action until it is stopped: the one form of every background loop.
 
 
 class Loop:

@@ -1,15 +1,4 @@
-"""Durations, counted in buckets that grow by about a fifth, and percentiles of the buckets.
-
-A bucket's number is stored with its count (pulse.topic_minutes), so the bounds never change: others would
-give the stored minutes another meaning.
-
-Counters, histograms and gauges that cost next to nothing to feed.
-
-Only the thread of the event loop feeds them. Prometheus' client library locks for each value, which
-would be a tenth of a job's cost here. These only keep numbers; text_format.py formats them.
-
-Every metric of a server process, by name. docs/metrics.md explains the use of each.
-"""
+"""What a server counts and measures."""
 
 from __future__ import annotations
 
@@ -21,6 +10,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TypeAlias
+
+# ---------------------------------------------------------------- latencies
+# Durations, counted in buckets that grow by about a fifth, and percentiles of the buckets.
+#
+# A bucket's number is stored with its count (pulse.topic_minutes), so the bounds never change: others would
+# give the stored minutes another meaning.
 
 # Seconds. Each mark is a bound, so that the buckets between two marks can be added up.
 _MARKS = (
@@ -94,6 +89,12 @@ def _inside(bucket: int, share: float) -> float:
     low = BOUNDS[bucket - 1]
     return min(high, low * math.pow(high / low, share))
 
+
+# ---------------------------------------------------------------- instruments
+# Counters, histograms and gauges that cost next to nothing to feed.
+#
+# Only the thread of the event loop feeds them. Prometheus' client library locks for each value, which
+# would be a tenth of a job's cost here. These only keep numbers; exposition.py formats them.
 
 Labels = tuple[str, ...]
 
@@ -184,6 +185,10 @@ class Gauge:
 
 
 Instrument = Counter | Histogram | Gauge
+
+
+# ---------------------------------------------------------------- metrics
+# Every metric of a server process, by name. docs/metrics.md explains the use of each.
 
 # An application that makes topics from user ids must not fill the memory of its scraper.
 MOST_TOPICS = 1000

@@ -1,9 +1,4 @@
-"""Group commit: requests that arrive while a statement is in flight go out together in the next one.
-
-Cached answers: concurrent callers share one query.
-
-Counts what callers have (bytes, slots, streams, awaited jobs), and bounds it. ADR-0038
-"""
+"""What concurrent callers share: a statement, an answer, room."""
 
 from __future__ import annotations
 
@@ -20,6 +15,9 @@ from typing import Generic, NamedTuple, TypeVar
 from pulse_server.base import tuning
 from pulse_server.base.errors import PulseError, ResourceExhausted
 from pulse_server.base.loops import lease_clock
+
+# ---------------------------------------------------------------- group commit
+# Group commit: requests that arrive while a statement is in flight go out together in the next one.
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -172,6 +170,9 @@ def _fail(requests: Sequence[_Request[Item, Answer]], error: Exception) -> None:
             request.answer.set_exception(error)
 
 
+# ---------------------------------------------------------------- samples
+# Cached answers: concurrent callers share one query.
+
 # A count of all topics is cached this long, and at least SAMPLE_REST times as long as it took. The
 # same holds for minutes.
 TOPICS_SAMPLE_AGE = timedelta(seconds=1)
@@ -265,6 +266,10 @@ class Samples(Generic[Question, Value]):
         if len(self._samples) > self._most:
             del self._samples[next(iter(self._samples))]
         return await sample.get()
+
+
+# ---------------------------------------------------------------- budgets
+# Counts what callers have (bytes, slots, streams, awaited jobs), and bounds it. ADR-0038
 
 
 class Budget:

@@ -1,14 +1,4 @@
-"""The action under way: the change that a caller requested, as the audit records it.
-
-The change log sets it around the handler of a change. A plain submit, claim, report or heartbeat has none.
-
-Calls that the audit counts: one entry a minute for each user, method, peer and outcome.
-
-These are refused changes, and the submits of operators. A loop writes them: a caller that is refused a
-thousand times a second costs a few statements a minute.
-
-The audit: an entry for each action, written in the transaction of the change. ADR-0081
-"""
+"""The audit: the action under way, counted calls, and the entries of both."""
 
 from __future__ import annotations
 
@@ -25,6 +15,11 @@ from pulse.topic_settings import ENTRIES, from_json
 from pulse_server.base.errors import InvalidArgument
 from pulse_server.base.loops import Loop
 from pulse_server.database.statements import Fetch, Rows, Work, statements
+
+# ---------------------------------------------------------------- actions
+# The action under way: the change that a caller requested, as the audit records it.
+#
+# The change log sets it around the handler of a change. A plain submit, claim, report or heartbeat has none.
 
 # The methods whose effect on jobs can be undone.
 UNDOABLE = frozenset({"CancelJob", "CancelJobs", "RetryJob", "RetryJobs", "PrioritizeJob", "PrioritizeJobs"})
@@ -83,6 +78,12 @@ def under_way(action: Action | None) -> Iterator[None]:
         _current.reset(token)
 
 
+# ---------------------------------------------------------------- counted calls
+# Calls that the audit counts: one entry a minute for each user, method, peer and outcome.
+#
+# These are refused changes, and the submits of operators. A loop writes them: a caller that is refused a
+# thousand times a second costs a few statements a minute.
+
 WRITE_INTERVAL = timedelta(seconds=2)
 ENTRY_SECONDS = 60.0
 # Entries that are kept in memory. Further callers are left out: the metrics count their calls.
@@ -140,6 +141,11 @@ class CountedCalls:
 
 
 _SQL = statements("database/audit.sql")
+
+
+# ---------------------------------------------------------------- audit
+# The audit: an entry for each action, written in the transaction of the change. ADR-0081
+
 _LONGEST_VALUE = 500
 # Shown by their size: the rest is a checksum of what belongs to the application.
 _BY_SIZE = ("payload", "metadata")

@@ -1,11 +1,4 @@
-"""A few connections, opened when they are needed and lent for one statement at a time.
-
-The driver's own pool makes two tasks per loan. They take a third of the time of a small statement.
-
-Finds which session holds the lock that a statement met: to log it, or for the answer to an operator.
-
-The connection pools: their sizes, planner settings and timeouts.
-"""
+"""The pools of connections, and the holders of locks that statements meet."""
 
 from __future__ import annotations
 
@@ -26,6 +19,11 @@ from pulse_server.base.metrics import Metrics
 from pulse_server.database.audit import recorded
 from pulse_server.database.connector import Connector, DatabaseSession, HeldUp, begin_with, translated
 from pulse_server.database.statements import Fetch, Rows, Work, statements
+
+# ---------------------------------------------------------------- pool
+# A few connections, opened when they are needed and lent for one statement at a time.
+#
+# The driver's own pool makes two tasks per loan. They take a third of the time of a small statement.
 
 
 class Pool:
@@ -89,6 +87,9 @@ class Pool:
         self._lent.add(session)
         return session
 
+
+# ---------------------------------------------------------------- lock holders
+# Finds which session holds the lock that a statement met: to log it, or for the answer to an operator.
 
 # Between two lines of the log: while a lock lasts, every statement may meet it.
 LOGGED_EVERY = timedelta(seconds=10)
@@ -162,6 +163,9 @@ class Blockers:
                 self.seen = await self._look(pid)
             await asyncio.sleep(LOOK_AGAIN.total_seconds())
 
+
+# ---------------------------------------------------------------- pools
+# The connection pools: their sizes, planner settings and timeouts.
 
 # Lists and look-ups: an operator's query may take longer than a claim.
 READ_TIMEOUT = timedelta(seconds=15)

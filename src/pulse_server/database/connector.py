@@ -1,22 +1,4 @@
-"""Translates errors of the driver into errors that a caller can act on.
-
-The settings of our sessions, independent of the defaults of the role, the database and the server.
-
-A pool adds what its statements need (database.py). A session has these from its start; behind a pooler each
-transaction sets them. docs/figures.md#failover-and-poolers
-
-TLS to the database: settings that the driver takes as arguments and not in the URL.
-
-Opens connections to the host of the database that accepts writes now. docs/figures.md#failover-and-poolers
-
-The driver also tries the hosts of a URL in turn, but under one timeout. A frozen primary uses all
-of it, and the promoted standby is never tried. Here each host has its own timeout, and the last
-host that responded is tried first.
-
-The first connection that arrives at another host cuts all older ones, and calls that wait on them fail:
-a server never talks to two primaries. One lost connection is no proof that the others are, so leaving a
-host cuts none.
-"""
+"""Sessions: how one is opened on the host that accepts writes, and how failures are named."""
 
 from __future__ import annotations
 
@@ -36,6 +18,9 @@ import asyncpg
 
 from pulse_server.base.errors import ResourceExhausted, Unavailable
 from pulse_server.database.urls import BadConnectionString, DatabaseUrl, read_database_url
+
+# ---------------------------------------------------------------- failures
+# Translates errors of the driver into errors that a caller can act on.
 
 
 class HeldUp(Exception):
@@ -149,6 +134,12 @@ def is_starting(error: Exception) -> bool:
     return any(isinstance(failure, asyncpg.CannotConnectNowError) for failure in failures)
 
 
+# ---------------------------------------------------------------- session settings
+# The settings of our sessions, independent of the defaults of the role, the database and the server.
+#
+# A pool adds what its statements need (connections.py). A session has these from its start; behind a pooler
+# each transaction sets them. docs/figures.md#failover-and-poolers
+
 _ISOLATION = "default_transaction_isolation"
 
 ALWAYS = {
@@ -187,6 +178,10 @@ def begin_with(settings: Mapping[str, str]) -> str:
     return "; ".join(["BEGIN ISOLATION LEVEL READ COMMITTED", *listed])
 
 
+# ---------------------------------------------------------------- TLS to the database
+# TLS to the database: settings that the driver takes as arguments and not in the URL.
+
+
 def tls_arguments(target: DatabaseUrl) -> dict[str, Any]:
     """The arguments for one connection. Read again for each, so that a renewed certificate is
     used."""
@@ -199,6 +194,17 @@ def tls_arguments(target: DatabaseUrl) -> dict[str, Any]:
             context.load_cert_chain(certificate.file, certificate.key, lambda: certificate.password)
     return arguments
 
+
+# ---------------------------------------------------------------- connector
+# Opens connections to the host of the database that accepts writes now. docs/figures.md#failover-and-poolers
+#
+# The driver also tries the hosts of a URL in turn, but under one timeout. A frozen primary uses all
+# of it, and the promoted standby is never tried. Here each host has its own timeout, and the last
+# host that responded is tried first.
+#
+# The first connection that arrives at another host cuts all older ones, and calls that wait on them fail:
+# a server never talks to two primaries. One lost connection is no proof that the others are, so leaving a
+# host cuts none.
 
 # ---------------------------------------------------------------- array types
 # Registers the array types of the statements with the driver.

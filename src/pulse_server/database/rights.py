@@ -1,13 +1,4 @@
-"""Waits for a database to accept connections, and reports why it does not.
-
-The rights that the role of DB_HOST lacks, as statements that a DBA can run.
-
-The functions that applications call in their own transactions, and the rights to call them. ADR-0075
-
-How many connections this role may open, and which limit to raise if pulsed needs more.
-
-Inspects a database for `pulsed check`: its version, limits, settings and missing rights.
-"""
+"""Whether a database answers, and what a role may do in it."""
 
 from __future__ import annotations
 
@@ -36,6 +27,10 @@ from pulse_server.database.connector import (
 from pulse_server.database.statements import statements
 
 log = logging.getLogger(__name__)
+
+
+# ---------------------------------------------------------------- reachability
+# Waits for a database to accept connections, and reports why it does not.
 
 # The timeout of one try to connect at the start, and the pause between two tries.
 STARTUP_TRY = timedelta(seconds=2)
@@ -163,6 +158,10 @@ def _why_not(error: Exception) -> str:
 _SQL = statements("database/rights.sql")
 
 
+# ---------------------------------------------------------------- privileges
+# The rights that the role of DB_HOST lacks, as statements that a DBA can run.
+
+
 class Purpose(Enum):
     """The purpose of the rights. The value is the section of the SQL file."""
 
@@ -210,6 +209,9 @@ async def require_rights(
             raise RightsMissing(await connection.fetchval("SELECT CURRENT_USER::text"), purpose, grants)
 
 
+# ---------------------------------------------------------------- interface
+# The functions that applications call in their own transactions, and the rights to call them. ADR-0075
+
 # The functions of database/interface/, by the right that a role is granted.
 RIGHTS: Mapping[str, Sequence[str]] = {
     "enqueue": ("enqueue", "enqueue_json", "enqueue_many", "enqueue_workflow"),
@@ -233,6 +235,10 @@ def grants(roles: Mapping[str, Sequence[str]]) -> list[str]:
 
 def _listed(roles: Mapping[str, None]) -> str:
     return ", ".join('"{}"'.format(role.replace('"', '""')) for role in roles)
+
+
+# ---------------------------------------------------------------- connection limits
+# How many connections this role may open, and which limit to raise if pulsed needs more.
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +284,9 @@ async def warn_of_low_limits(connection: DatabaseSession, needed: int) -> None:
                 },
             )
 
+
+# ---------------------------------------------------------------- inspection
+# Inspects a database for `pulsed check`: its version, limits, settings and missing rights.
 
 _NAMED = 3  # names shown of a long list, as in inspect_shadows
 

@@ -1,32 +1,4 @@
-"""The functions of the database: a file each, with the fragments of the statements.
-
-Applications call the functions in database/interface/. Their names have no version: a new option is a
-parameter with a default, at the end. Servers and the interface call the functions in
-database/functions/. Their names end with a version. Servers of two versions share the database during a
-rollout. So the text under a name may be improved, but a change of signature or meaning takes the
-next number. The checksum of the file is the function's comment, so that it is dropped with the
-function.
-
-Compares the schema with the server: its migrations and functions, and the applied ones.
-
-Takes the locks of a migration before its first statement.
-
-A file that builds an index and then drops another would first take a weaker lock and then ask for a
-stronger one. A claim that holds one lock and waits for the other would deadlock with it.
-
-The waits are shorter than those of statements of servers: in a conflict the migration gives up, and not
-a server's statement. Retries alone would let Postgres choose the victim. docs/figures.md#migrations
-
-Finds the transaction that blocks a migration, while it waits: afterwards it cannot be found.
-
-Brings the schema up to date, also when several servers start at the same time.
-
-Migrations are applied in the order of their numbers. Each is applied once, in a separate
-transaction, and recorded with its checksum. Then missing and changed functions are installed.
-Servers that start together take turns on an advisory lock, because an empty database has no row to
-lock. They poll for it: a session that waits inside pg_advisory_lock holds a snapshot, and CREATE INDEX
-CONCURRENTLY would wait for that snapshot.
-"""
+"""The schema: its functions, its comparison with this server, and its migrations."""
 
 from __future__ import annotations
 
@@ -53,6 +25,17 @@ from pulse_server.database.rights import Purpose, require_rights
 from pulse_server.database.statements import Rows, statements, with_fragments
 
 _SQL = statements("database/schema.sql", "database/rights.sql", "database/locks.sql")
+
+
+# ---------------------------------------------------------------- functions
+# The functions of the database: a file each, with the fragments of the statements.
+#
+# Applications call the functions in database/interface/. Their names have no version: a new option is a
+# parameter with a default, at the end. Servers and the interface call the functions in
+# database/functions/. Their names end with a version. Servers of two versions share the database during a
+# rollout. So the text under a name may be improved, but a change of signature or meaning takes the
+# next number. The checksum of the file is the function's comment, so that it is dropped with the
+# function.
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +108,9 @@ async def _create(connection: DatabaseSession, function: Function) -> None:
     await connection.execute(f"REVOKE EXECUTE ON FUNCTION pulse.{function.name} FROM PUBLIC")
     await connection.execute(f"COMMENT ON FUNCTION pulse.{function.name} IS '{function.checksum}'")
 
+
+# ---------------------------------------------------------------- schema
+# Compares the schema with the server: its migrations and functions, and the applied ones.
 
 OLDEST_POSTGRES = 13
 
@@ -318,6 +304,15 @@ def _refuse_changed(status: Sequence[MigrationStatus]) -> None:
         )
 
 
+# ---------------------------------------------------------------- table locks
+# Takes the locks of a migration before its first statement.
+#
+# A file that builds an index and then drops another would first take a weaker lock and then ask for a
+# stronger one. A claim that holds one lock and waits for the other would deadlock with it.
+#
+# The waits are shorter than those of statements of servers: in a conflict the migration gives up, and not
+# a server's statement. Retries alone would let Postgres choose the victim. docs/figures.md#migrations
+
 # Below STATEMENT_TIMEOUT: other sessions queue behind a waiting schema change, and must not fail
 # because of it. They get through in the pauses.
 MIGRATION_LOCK_TIMEOUT = timedelta(seconds=2)
@@ -371,6 +366,9 @@ async def _set_lock_timeout(connection: DatabaseSession, timeout: timedelta) -> 
     await connection.execute(f"SET LOCAL lock_timeout = {int(timeout.total_seconds() * 1000)}")
 
 
+# ---------------------------------------------------------------- blockers
+# Finds the transaction that blocks a migration, while it waits: afterwards it cannot be found.
+
 _POLL = timedelta(milliseconds=200)
 
 
@@ -407,6 +405,15 @@ class MigrationBlockers:
             finally:
                 connection.terminate()
 
+
+# ---------------------------------------------------------------- runner
+# Brings the schema up to date, also when several servers start at the same time.
+#
+# Migrations are applied in the order of their numbers. Each is applied once, in a separate
+# transaction, and recorded with its checksum. Then missing and changed functions are installed.
+# Servers that start together take turns on an advisory lock, because an empty database has no row to
+# lock. They poll for it: a session that waits inside pg_advisory_lock holds a snapshot, and CREATE INDEX
+# CONCURRENTLY would wait for that snapshot.
 
 MIGRATION_LOCK_PAUSE = timedelta(seconds=1)
 MIGRATION_LOCK_TRIES = 10

@@ -1,8 +1,4 @@
-"""Reads the .sql files: each section starts with `-- name: …` and is sent under that name.
-
-A section may name its parameters, as in `-- name: claim(topic, lease)`. Its text has them as `:topic` and
-`:lease`, and they are sent in this order. `*new_job` stands for the columns of a new job.
-"""
+"""The columns of a job, and the statements in the .sql files."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The connection parameters of libpq, which managed databases put in URLs, and their handling.
-
-Takes a connection string apart, a URL or `key=value …`, as libpq does. No secret shows in its errors.
-
-DB_HOST as libpq would read it, put into the form that the driver takes.
-"""
+"""DB_HOST: taken apart as libpq does, and put into the form of the driver."""
 
 from __future__ import annotations
 
@@ -14,6 +9,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote, unquote
+
+# ---------------------------------------------------------------- libpq parameters
+# The connection parameters of libpq, which managed databases put in URLs, and their handling.
 
 # The driver takes these as they are. `options` goes to the server, as with libpq.
 TAKEN = frozenset(
@@ -131,6 +129,9 @@ def problem(name: str, value: str) -> str | None:
     return None
 
 
+# ---------------------------------------------------------------- connection strings
+# Takes a connection string apart, a URL or `key=value …`, as libpq does. No secret shows in its errors.
+
 SCHEMES = ("postgres://", "postgresql://")
 
 # Characters that end a part of a URL: a password must escape them.
@@ -231,6 +232,9 @@ def _unescaped(rest: str) -> list[str]:
 def _port(host: str) -> str:
     return host.rpartition("]")[2].partition(":")[2] if "]" in host else host.partition(":")[2]
 
+
+# ---------------------------------------------------------------- database url
+# DB_HOST as libpq would read it, put into the form that the driver takes.
 
 # libpq's own floor: name resolution alone may take a second.
 _SHORTEST_TIMEOUT = timedelta(seconds=2)

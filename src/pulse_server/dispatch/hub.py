@@ -1,23 +1,4 @@
-"""Claim slots, failures and looks. A slow or failing claim holds up only its own group.
-
-docs/figures.md#failing-and-slow-claims
-
-While statements are quick there is one claim slot, and claims run one after the other. A statement
-that takes longer than CLAIM_PATIENCE keeps its slot until it ends; a further slot serves other groups.
-
-Looks show which topics have work, in case a wake-up was lost. ADR-0006, ADR-0055
-
-Hand-over: a new job goes to a worker that waits for it, in the statement that stores it. ADR-0030
-
-The jobs of a limited topic are stored and then claimed, in one statement. The claim decides which job of the
-topic is next, and whether it may start. ADR-0064
-
-The hub: the one claimer of this server.
-
-It claims for all connected workers, so the load on the database grows with servers, not with workers
-(ADR-0003). Workers that want the same topics share a group. A group claims when a wake-up says that it may
-have work, and at every tick in case a wake-up was lost.
-"""
+"""The hub: the one claimer of this server, with its claim slots and its hand-over."""
 
 from __future__ import annotations
 
@@ -41,6 +22,16 @@ from pulse_server.jobs.new_jobs import NewJob, Submitted, kinds
 from pulse_server.jobs.reports import Taker
 from pulse_server.jobs.rules import Claim, ClaimedJob
 from pulse_server.wakeups.watchers import Wakeup, WakeupLine
+
+# ---------------------------------------------------------------- claim slots
+# Claim slots, failures and looks. A slow or failing claim holds up only its own group.
+#
+# docs/figures.md#failing-and-slow-claims
+#
+# While statements are quick there is one claim slot, and claims run one after the other. A statement
+# that takes longer than CLAIM_PATIENCE keeps its slot until it ends; a further slot serves other groups.
+#
+# Looks show which topics have work, in case a wake-up was lost. ADR-0006, ADR-0055
 
 # A longer claim no longer delays other groups: ten times the time of a full one
 # (docs/figures.md#failing-and-slow-claims).
@@ -354,6 +345,12 @@ def _rest_seconds(failures: int) -> float:
     return min(doubled, CLAIM_LONGEST_REST).total_seconds()
 
 
+# ---------------------------------------------------------------- handover
+# Hand-over: a new job goes to a worker that waits for it, in the statement that stores it. ADR-0030
+#
+# The jobs of a limited topic are stored and then claimed, in one statement. The claim decides which job of
+# the topic is next, and whether it may start. ADR-0064
+
 _worker_id = attrgetter("worker_id")
 
 
@@ -461,6 +458,13 @@ class Handover:
                 return slots
         return []
 
+
+# ---------------------------------------------------------------- hub
+# The hub: the one claimer of this server.
+#
+# It claims for all connected workers, so the load on the database grows with servers, not with workers
+# (ADR-0003). Workers that want the same topics share a group. A group claims when a wake-up says that it may
+# have work, and at every tick in case a wake-up was lost.
 
 # Rows per claim statement. From 500 to 1,000 a drain still gained 5%; a larger batch would only make its
 # first job wait for the last, 19 µs for each row.

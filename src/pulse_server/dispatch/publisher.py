@@ -1,13 +1,4 @@
-"""The span of a claim, in the trace that the job carries with it (docs/figures.md#traces).
-
-Only where OpenTelemetry is installed and a provider was set, by exporting.py or by opentelemetry-instrument.
-
-The publisher: after each commit it counts the change, announces it to watchers and wakes dispatch.
-
-One method per transition of docs/job-lifecycle.md. A service asks the store for a change and publishes the
-answer here. Besides workflows/service.py nothing else counts jobs, announces transitions or wakes
-the hub. All methods take whole batches.
-"""
+"""The publisher: after each commit it counts the change, announces it and wakes dispatch."""
 
 from __future__ import annotations
 
@@ -60,6 +51,12 @@ else:
     IS_INSTALLED = True
 
 log = logging.getLogger(__name__)
+
+
+# ---------------------------------------------------------------- tracing
+# The span of a claim, in the trace that the job carries with it (docs/figures.md#traces).
+#
+# Only where OpenTelemetry is installed and a provider was set, by the app or by opentelemetry-instrument.
 
 
 def claim_spans() -> ClaimSpans | None:
@@ -128,6 +125,13 @@ def _is_dropped(traceparent: str) -> bool:
     """
     return len(traceparent) == 55 and traceparent[-1] in "02468ace"
 
+
+# ---------------------------------------------------------------- publisher
+# The publisher: after each commit it counts the change, announces it to watchers and wakes dispatch.
+#
+# One method per transition of docs/job-lifecycle.md. A service asks the store for a change and publishes the
+# answer here. Besides service/workflow_publisher.py nothing else counts jobs, announces transitions or wakes
+# the hub. All methods take whole batches.
 
 _topic = attrgetter("topic")
 

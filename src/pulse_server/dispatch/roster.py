@@ -1,13 +1,4 @@
-"""Demand: the topics that connected workers want, and whether there may be work in them.
-
-docs/figures.md#free-slots-by-topic
-
-A submit needs a worker that waits for its topic, and dispatch needs the group that claims next, among a
-thousand workers with a thousand topic sets. Nothing here looks at all of them: sessions record when their
-free slots may have changed, and only those are ranked again before the next question is answered.
-
-The roster: the workers that are connected to this server, and the jobs that they hold.
-"""
+"""The roster: the connected workers, the jobs that they hold, and the topics that they want."""
 
 from __future__ import annotations
 
@@ -24,6 +15,15 @@ from pulse_server.dispatch.rules import ConnectedWorker, DispatchState
 from pulse_server.dispatch.workers import BURST_MOST, COMPARED, Backlog, Group, Holders, Ranking, Session
 from pulse_server.jobs.rules import Claim, ClaimedJob, Level
 from pulse_server.wakeups.watchers import Wakeup, WakeupLine
+
+# ---------------------------------------------------------------- demand
+# Demand: the topics that connected workers want, and whether there may be work in them.
+#
+# docs/figures.md#free-slots-by-topic
+#
+# A submit needs a worker that waits for its topic, and dispatch needs the group that claims next, among a
+# thousand workers with a thousand topic sets. Nothing here looks at all of them: sessions record when their
+# free slots may have changed, and only those are ranked again before the next question is answered.
 
 # Topics of all connected workers, counted once for each set of topics: some 1.2 kB each (docs/adr/0038).
 TOPICS_OF_WORKERS = 150_000
@@ -310,6 +310,9 @@ class Demand:
             elif topic.may_have_work:
                 self._due.setdefault(name)
 
+
+# ---------------------------------------------------------------- roster
+# The roster: the workers that are connected to this server, and the jobs that they hold.
 
 # Few jobs are spread over the workers, one each. Very fast handlers are an exception: a message per
 # job would cost more than running all jobs. Jobs that take this long together go to one worker

@@ -1,7 +1,4 @@
-"""A connected worker, as operators see it.
-
-The state that dispatch obeys: the pause switches, the topics with limits, the states of workers.
-"""
+"""Connected workers, and the state that dispatch obeys."""
 
 from __future__ import annotations
 
@@ -13,6 +10,9 @@ from typing import NamedTuple
 from pulse_server.base.errors import PulseError
 from pulse_server.jobs.new_jobs import Submitted
 from pulse_server.jobs.rules import ClaimedJob
+
+# ---------------------------------------------------------------- workers
+# A connected worker, as operators see it.
 
 
 class WorkerFacts(NamedTuple):
@@ -84,6 +84,10 @@ class ConnectedWorker(NamedTuple):
         """How many jobs it may hold now, or run, as Session.free and Session.free_to_run count."""
         slots = self.capacity if not self.hindrance else int(self.hindrance == FROZEN)
         return min(slots, self.concurrency) if that_run and self.concurrency else slots
+
+
+# ---------------------------------------------------------------- the state of dispatch
+# The state that dispatch obeys: the pause switches, the topics with limits, the states of workers.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,4 @@
-"""The pause switches, the limited topics and the states of workers.
-
-Each method sends the SQL section of the same name.
-
-Claims under limits. Each method sends the SQL section of the same name. ADR-0064
-"""
+"""The pause switches, the states of workers, and claims under limits."""
 
 from __future__ import annotations
 
@@ -24,6 +19,11 @@ from pulse_server.jobs import inserts
 from pulse_server.jobs.leases import claimed_jobs, slot_arguments, with_steps
 from pulse_server.jobs.new_jobs import NewJob
 from pulse_server.jobs.reports import Slots
+
+# ---------------------------------------------------------------- dispatch
+# The pause switches, the limited topics and the states of workers.
+#
+# Each method sends the SQL section of the same name.
 
 Values = TypeVar("Values", bound=Mapping[Any, Any])
 
@@ -122,6 +122,9 @@ def _read_workers(text: str) -> Mapping[tuple[str, str], WorkerState]:
 def _read_values(text: str) -> dict[str, Any]:
     return dict(json.loads(text))
 
+
+# ---------------------------------------------------------------- limited claims
+# Claims under limits. Each method sends the SQL section of the same name. ADR-0064
 
 # How long a claim past locked pools, and the end of a change, wait for a lock.
 HASTY_MILLISECONDS = 30

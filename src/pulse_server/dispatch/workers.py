@@ -1,15 +1,4 @@
-"""The outbox of one worker: claimed jobs that wait to be sent, in the batches in which they were claimed.
-
-The backlog: the payloads that are leased to workers of this server and not sent yet.
-
-A session: one connected worker, the jobs it holds, and the jobs waiting to be sent to it.
-
-Groups: the workers that want the same topics share one claim. And the free slots in them.
-
-Few jobs are spread over many workers, so that each starts at once. A claim that fills all its slots is
-packed: spread, a deep backlog would cost a message for every two jobs. Fast handlers get a burst of a
-few milliseconds. docs/figures.md#dealing-jobs-to-workers
-"""
+"""Workers: the bytes that wait for them, their sessions, and groups of them."""
 
 from __future__ import annotations
 
@@ -36,6 +25,9 @@ from pulse_server.dispatch.rules import (
 from pulse_server.jobs.new_jobs import NewJob
 from pulse_server.jobs.reports import CLAIM_BYTES, Slots
 from pulse_server.jobs.rules import Claim, ClaimedJob
+
+# ---------------------------------------------------------------- outbox
+# The outbox of one worker: claimed jobs that wait to be sent, in the batches in which they were claimed.
 
 # Bounds of one stream message: well below the 4 MiB that a default gRPC client receives.
 STREAM_MESSAGE_JOBS = 1000
@@ -137,6 +129,9 @@ def _metadata_bytes(metadata: Mapping[str, str]) -> int:
     return sum([len(key.encode()) + len(value.encode()) for key, value in metadata.items()])
 
 
+# ---------------------------------------------------------------- backlog
+# The backlog: the payloads that are leased to workers of this server and not sent yet.
+
 # Payloads waiting for one worker: two messages, so that the next is ready when the last has left.
 SESSION_BYTES = 4 * 1024 * 1024
 # Payloads waiting for all workers of this server.
@@ -170,6 +165,10 @@ class Backlog:
         self._waiting -= count
         if was_full or is_short:
             self._shrunk()
+
+
+# ---------------------------------------------------------------- sessions
+# A session: one connected worker, the jobs it holds, and the jobs waiting to be sent to it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,6 +453,13 @@ class Holders:
         session.settle_all(own)
         return rest
 
+
+# ---------------------------------------------------------------- groups
+# Groups: the workers that want the same topics share one claim. And the free slots in them.
+#
+# Few jobs are spread over many workers, so that each starts at once. A claim that fills all its slots is
+# packed: spread, a deep backlog would cost a message for every two jobs. Fast handlers get a burst of a
+# few milliseconds. docs/figures.md#dealing-jobs-to-workers
 
 Item = TypeVar("Item")
 

@@ -1,23 +1,4 @@
-"""Sends responses. Responses that callers have not read yet are bounded in bytes. ADR-0038
-
-gRPC keeps a response until its caller reads it. A connection that reads nothing could make it keep
-a thousand responses. Each response is therefore counted from the write until it has left.
-
-Reads requests, so that the bytes of all that are read or answered are bounded. ADR-0038
-
-gRPC reads a message of up to MAX_MESSAGE_BYTES as a whole, does not report its size before, and waits without
-limit for one that does not end. Of a message that is not read yet it takes in 64 KiB. So a request waits for
-room for the largest one, and keeps what it takes until it is answered.
-
-Bounds the requests and streams of anonymous callers, which use the health service. ADR-0019
-
-Admits, reads and parses each request, and then calls its handler. ADR-0038
-
-gRPC reads the request of a unary handler before it calls the handler; a stream handler is called first. So
-each handler is registered as a stream handler. The wire format is the same.
-
-Authenticates callers and checks permissions: an interceptor that denies by default. ADR-0019
-"""
+"""Who is let in: authentication, admission, and room for requests and responses."""
 
 from __future__ import annotations
 
@@ -58,6 +39,12 @@ from pulse_server.doors.lines import Lines
 from pulse_server.doors.ports import Certificates, access_of, peer_address
 from pulse_server.doors.quotas import Quota, SilentConnections
 from pulse_server.settings import Settings
+
+# ---------------------------------------------------------------- responses
+# Sends responses. Responses that callers have not read yet are bounded in bytes. ADR-0038
+#
+# gRPC keeps a response until its caller reads it. A connection that reads nothing could make it keep
+# a thousand responses. Each response is therefore counted from the write until it has left.
 
 # Responses that wait to be read, of all callers and of one; gRPC has a copy of each. A small one is always
 # sent.
@@ -118,6 +105,13 @@ def serialized_or_bytes(serialize: Callable[[Any], bytes]) -> Callable[[Any], by
     """Return the serializer, which passes bytes through: they are a serialized response."""
     return lambda response: response if isinstance(response, bytes) else serialize(response)
 
+
+# ---------------------------------------------------------------- intake
+# Reads requests, so that the bytes of all that are read or answered are bounded. ADR-0038
+#
+# gRPC reads a message of up to MAX_MESSAGE_BYTES as a whole, does not report its size before, and waits
+# without limit for one that does not end. Of a message that is not read yet it takes in 64 KiB. So a request
+# waits for room for the largest one, and keeps what it takes until it is answered.
 
 # Requests that are read or answered, of all callers and of one method of one caller: a flood of large submits
 # delays no reports and heartbeats. Several floods leave the spare bytes to methods that have less than one
@@ -196,6 +190,9 @@ class _Reading:
             self._next_look = loop.call_later(REQUEST_LOOK.total_seconds(), self._look, loop)
 
 
+# ---------------------------------------------------------------- anonymous
+# Bounds the requests and streams of anonymous callers, which use the health service. ADR-0019
+
 # Requests read at a time: 16 MiB at the worst, if each has the largest size. And the time for one to arrive;
 # it has a few bytes.
 ANONYMOUS_REQUESTS = 4
@@ -271,6 +268,12 @@ class AnonymousStreams:
             )
         self._logged_at = now
 
+
+# ---------------------------------------------------------------- admission
+# Admits, reads and parses each request, and then calls its handler. ADR-0038
+#
+# gRPC reads the request of a unary handler before it calls the handler; a stream handler is called first. So
+# each handler is registered as a stream handler. The wire format is the same.
 
 # The memory of a call under way. The totals are for 5,000 calls of all callers, and 4,000 calls of
 # one caller: a thousand workers of one user have up to four each. The request of a stream stays in
@@ -383,6 +386,10 @@ def _parser(handler: Handler) -> Parser:
     parser: Any = handler.request_deserializer
     assert isinstance(parser, Parser), "all handlers have one"
     return parser
+
+
+# ---------------------------------------------------------------- authentication
+# Authenticates callers and checks permissions: an interceptor that denies by default. ADR-0019
 
 
 class AuthenticationInterceptor(grpc.aio.ServerInterceptor):

@@ -1,13 +1,4 @@
-"""Parses requests, but none with hundreds of thousands of fields.
-
-A list entry takes two bytes on the wire and 150 in memory, wherever it is nested. Protobuf merges
-repeats of a message, so each repeat lets nested lists grow: 4 MiB become 300 MB and block the event loop.
-So the fields of a large request are counted before it is parsed.
-
-Moments and durations, between messages and Python.
-
-The boundary of the server: parses requests, and maps errors to gRPC statuses.
-"""
+"""The boundary of the RPCs: requests are parsed, times converted, and errors become statuses."""
 
 from __future__ import annotations
 
@@ -28,6 +19,13 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base import errors
 from pulse_server.base.errors import InvalidArgument
 from pulse_server.base.metrics import Metrics
+
+# ---------------------------------------------------------------- parsing
+# Parses requests, but none with hundreds of thousands of fields.
+#
+# A list entry takes two bytes on the wire and 150 in memory, wherever it is nested. Protobuf merges
+# repeats of a message, so each repeat lets nested lists grow: 4 MiB become 300 MB and block the event loop.
+# So the fields of a large request are counted before it is parsed.
 
 # A request up to this size is not counted: 10 ms and 19 MB at the worst, for 131,072 fields.
 UNCOUNTED_BYTES = 256 * 1024
@@ -180,6 +178,10 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return number | byte << shift, at + 1
 
 
+# ---------------------------------------------------------------- messages of times
+# Moments and durations, between messages and Python.
+
+
 def moment(timestamp: Timestamp, field: str) -> datetime:
     try:
         return timestamp.ToDatetime(tzinfo=UTC)
@@ -211,6 +213,10 @@ def exact_timestamp(when: datetime) -> Timestamp:
 
 
 log = logging.getLogger(__name__)
+
+
+# ---------------------------------------------------------------- boundary
+# The boundary of the server: parses requests, and maps errors to gRPC statuses.
 
 SERVICE = "pulse.v1.PulseService"
 

@@ -1,22 +1,4 @@
-"""Worker ids belong to the user that calls. docs/figures.md#worker-ids
-
-On a server with users `locked_by`, which fences a job, is user:name. Another user that sends the same name is
-another worker: it can neither report, extend or release jobs of the first nor replace its stream. This needs
-no lookup.
-
-The caller of an RPC: its user, role and address.
-
-Which role may call which method. A method that is not in the table is denied to all roles.
-
-Logs one event for each requested change: the caller, the request, the reason and the outcome.
-
-It wraps all handlers in one place, so that none can omit it, and sets the action that the audit records. The
-frequent calls of producers and workers (submits, streams, reports, heartbeats, releases) are not logged: the
-metrics count them, and a job keeps its own history. A submit that replaces waiting jobs is logged. The audit
-counts the jobs that operators submit.
-
-The RPC of access: WhoAmI.
-"""
+"""Who calls: worker ids, users and roles, permissions, and the log of changes."""
 
 from __future__ import annotations
 
@@ -47,6 +29,14 @@ from pulse_server.doors.ports import peer_address
 
 if TYPE_CHECKING:
     from pulse_server.access.service import Authenticator
+
+
+# ---------------------------------------------------------------- worker ids
+# Worker ids belong to the user that calls. docs/figures.md#worker-ids
+#
+# On a server with users `locked_by`, which fences a job, is user:name. Another user that sends the same name
+# is another worker: it can neither report, extend or release jobs of the first nor replace its stream. This
+# needs no lookup.
 
 # Set by AuthenticationInterceptor in the task that serves the call. None: a server without users.
 _user: ContextVar[str | None] = ContextVar("pulse_calling_user", default=None)
@@ -99,6 +89,9 @@ def binds_worker_id(behavior: Method) -> Method:
     return call
 
 
+# ---------------------------------------------------------------- callers
+# The caller of an RPC: its user, role and address.
+
 VISITOR = "pulse-visitor"
 """The metadata in which a dashboard sends the address of its visitor."""
 
@@ -149,6 +142,9 @@ def caller_address(peer: str, metadata: Mapping[str, Any]) -> str:
     except ValueError:
         return peer_address(peer)
 
+
+# ---------------------------------------------------------------- permissions
+# Which role may call which method. A method that is not in the table is denied to all roles.
 
 # Orchestrators check the health of the server without a user. The response contains nothing else.
 PUBLIC = frozenset({"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"})
@@ -262,6 +258,14 @@ def may_call(role: Role, method: str) -> bool:
     """Whether a user of this role may call the method, given as /package.Service/Method."""
     return role in ROLES_THAT_MAY.get(method, ())
 
+
+# ---------------------------------------------------------------- change log
+# Logs one event for each requested change: the caller, the request, the reason and the outcome.
+#
+# It wraps all handlers in one place, so that none can omit it, and sets the action that the audit records.
+# The frequent calls of producers and workers (submits, streams, reports, heartbeats, releases) are not
+# logged: the metrics count them, and a job keeps its own history. A submit that replaces waiting jobs is
+# logged. The audit counts the jobs that operators submit.
 
 # ---------------------------------------------------------------- convert audit
 # Requests as actions: their short fields, without payloads, for the change log and the audit.
@@ -492,6 +496,9 @@ def _outcome(action: Action, request: Any, answer: Any) -> Mapping[str, Any]:
         "outcome": grpc.StatusCode.OK.name,
     }
 
+
+# ---------------------------------------------------------------- access
+# The RPC of access: WhoAmI.
 
 _METHODS = [method.name for method in pb.DESCRIPTOR.services_by_name["PulseService"].methods]
 

@@ -1,15 +1,4 @@
-"""Requests and answers of HTTP/1.1: the part that probes and scrapers need.
-
-Serves pages over HTTP/1.1: one request per connection, bounded in size, number and time.
-
-Requires a login for a page.
-
-The conditions under which a server can serve requests.
-
-Readiness: whether this server can serve requests, and why not.
-
-The HTTP pages /healthz, /readyz and /metrics: of one process, and of a supervisor for all of them.
-"""
+"""The HTTP port: /healthz, /readyz and /metrics."""
 
 from __future__ import annotations
 
@@ -33,6 +22,9 @@ from pulse_server.base.exposition import Exposition, Text, merged
 from pulse_server.base.loops import Loop
 from pulse_server.base.metrics import Metrics
 from pulse_server.doors.ports import PortInUse, listening_sockets
+
+# ---------------------------------------------------------------- exchange
+# Requests and answers of HTTP/1.1: the part that probes and scrapers need.
 
 _END_OF_HEADERS = b"\r\n\r\n"
 METHODS = ("GET", "HEAD")
@@ -133,6 +125,9 @@ def _headers(lines: list[str]) -> dict[str, str]:
         headers[name] = value.strip()
     return headers
 
+
+# ---------------------------------------------------------------- server
+# Serves pages over HTTP/1.1: one request per connection, bounded in size, number and time.
 
 # Time for a client to send its request, and to read the answer. A healthy client needs little.
 HTTP_REQUEST_TIMEOUT = timedelta(seconds=5)
@@ -321,6 +316,9 @@ def _peer(writer: asyncio.StreamWriter) -> str:
     return str(name[0]) if isinstance(name, tuple) else "unix"
 
 
+# ---------------------------------------------------------------- login
+# Requires a login for a page.
+
 _CHALLENGE = 'Basic realm="pulse", charset="UTF-8"'
 
 
@@ -347,6 +345,10 @@ def behind_login(page: Page, authenticator: Authenticator) -> Page:
     return guarded
 
 
+# ---------------------------------------------------------------- readiness
+# The conditions under which a server can serve requests.
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One condition. `why` is a sentence if it does not hold."""
@@ -355,6 +357,9 @@ class Check:
     ok: bool
     why: str = ""
 
+
+# ---------------------------------------------------------------- readiness
+# Readiness: whether this server can serve requests, and why not.
 
 Look = Callable[[], Awaitable[None]]
 
@@ -448,6 +453,9 @@ async def _look(name: str, look: Look) -> Check:
         return Check(name, False, "Internal error. The log of the server has the details.")
     return Check(name, True)
 
+
+# ---------------------------------------------------------------- pages
+# The HTTP pages /healthz, /readyz and /metrics: of one process, and of a supervisor for all of them.
 
 # How long a supervisor waits for the page of one of its processes.
 HTTP_GATHER_TIMEOUT = timedelta(seconds=3)

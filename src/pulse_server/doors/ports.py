@@ -28,6 +28,9 @@ from pulse_server.settings.options import is_loopback
 if TYPE_CHECKING:
     import grpc
 
+# ---------------------------------------------------------------- addresses
+# Addresses: test and reserve listen addresses, and read the addresses of callers.
+
 _WILDCARDS = frozenset({"", "::", "0.0.0.0"})
 # localhost has two addresses: the port chosen for the first may be in use on the second.
 _TRIES = 20
@@ -158,6 +161,10 @@ def peer_address(peer: str) -> str:
 log = logging.getLogger(__name__)
 
 
+# ---------------------------------------------------------------- protection
+# Authentication by the settings, and the log of how the ports are protected.
+
+
 def access_of(settings: Settings, metrics: Metrics) -> Access | None:
     """The authentication; None if every caller is accepted."""
     if settings.is_open:
@@ -188,6 +195,9 @@ def warn_of_open_doors(settings: Settings) -> None:
         hint = "Set PULSE_TLS_CERT and PULSE_TLS_KEY: passwords cross the network for everyone on it to read."
         log.warning("credentials_in_plain_text", extra=address | {"hint": hint})
 
+
+# ---------------------------------------------------------------- key pair
+# Reads the server's certificate and key, and tests them in a handshake.
 
 _KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----(.+?)-----END", re.DOTALL)
 # The object identifiers of Ed25519 and Ed448. gRPC supports neither: every handshake would fail.
@@ -337,6 +347,14 @@ def _read(file: Path, variable: str) -> bytes:
 def _time(text: str) -> datetime:
     return datetime.fromtimestamp(ssl.cert_time_to_seconds(text), UTC)
 
+
+# ---------------------------------------------------------------- certificates
+# The server's certificate, reloaded when its files change: a renewal needs no restart.
+#
+# gRPC asks for the certificate at each handshake, the only moment at which a new one matters: a loop that
+# watches the files would be late for some. A new pair counts only if key and certificate belong together,
+# it is within its dates, and a handshake in memory succeeds; renewals write the two files one after the
+# other. docs/figures.md#certificates
 
 # Handshakes check the files no more often than this. A renewed certificate is used that much later.
 CERTIFICATE_LOOK_INTERVAL = timedelta(seconds=1)

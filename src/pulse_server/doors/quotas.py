@@ -1,13 +1,4 @@
-"""Room for requests, bounded in total and per caller, with a bounded queue.
-
-Bounds calls that are costly for the database or this process, in total and per caller.
-
-Closes connections on which no caller was let in. ADR-0038
-
-A connection without calls that answers the pings of the server keeps a file descriptor. gRPC closes it after
-CONNECTION_IDLE, for which clients that were let in may be silent. gRPC does not report connections to Python,
-so this module finds them among the sockets of the process, and shuts them down. gRPC then closes them.
-"""
+"""Bounds of callers: their requests, costly calls, and connections without a login."""
 
 from __future__ import annotations
 
@@ -34,6 +25,9 @@ from pulse_server.base.sharing import Budget
 from pulse_server.doors.boundary import Behavior
 from pulse_server.doors.callers import calling_user
 from pulse_server.doors.ports import peer_address
+
+# ---------------------------------------------------------------- quotas
+# Room for requests, bounded in total and per caller, with a bounded queue.
 
 # Requests that wait to be read, up to 64 KiB of each in a buffer, and for how long. A thousand workers may
 # come back at once.
@@ -138,6 +132,9 @@ class Quota:
                 turn.set_result(None)
 
 
+# ---------------------------------------------------------------- costly calls
+# Bounds calls that are costly for the database or this process, in total and per caller.
+
 # How long a call waits for a slot.
 COSTLY_CALL_TURN = timedelta(seconds=3)
 # The offset from which a list counts as a search.
@@ -190,6 +187,14 @@ def searches_or_skips(request: Any) -> bool:
     """Whether the list reads the jobs themselves, or skips many."""
     return searches(request) or request.offset > OFFSET_FOR_FREE
 
+
+# ---------------------------------------------------------------- silent connections
+# Closes connections on which no caller was let in. ADR-0038
+#
+# A connection without calls that answers the pings of the server keeps a file descriptor. gRPC closes it
+# after CONNECTION_IDLE, for which clients that were let in may be silent. gRPC does not report connections
+# to Python, so this module finds them among the sockets of the process, and shuts them down. gRPC then
+# closes them.
 
 # Time until a user's first call, or on a server without users any first call. A health check
 # restarts it.

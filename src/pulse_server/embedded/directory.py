@@ -1,17 +1,4 @@
-"""The directory of the server's socket. Its path is the address of the database, so it stays the same.
-
-It is `socket` in the data directory. Where that path cannot be the address, it is a directory in /tmp with a
-name made from the path of the data directory.
-
-The directory that `pulsed` keeps its embedded database in, held by one process at a time.
-
-<directory>/postgres/      the data directory of Postgres
-<directory>/postgres.log   its log, with one predecessor
-<directory>/lock           held with flock; contains the holder's pid and its socket directory
-<directory>/socket/        the socket, while the server runs (see `sockets`)
-
-Finds Postgres binaries: in an installed wheel first, then on the system.
-"""
+"""The data directory, its sockets, and the installation of Postgres."""
 
 import contextlib
 import errno
@@ -38,6 +25,12 @@ from pulse_server.embedded.processes import (
     Identity,
     WrongMajorVersion,
 )
+
+# ---------------------------------------------------------------- sockets
+# The directory of the server's socket. Its path is the address of the database, so it stays the same.
+#
+# It is `socket` in the data directory. Where that path cannot be the address, it is a directory in /tmp with
+# a name made from the path of the data directory.
 
 PORT = 5432
 SOCKET = f".s.PGSQL.{PORT}"
@@ -138,6 +131,14 @@ def _holds_sockets(place: Path) -> bool:
         return False
     return True
 
+
+# ---------------------------------------------------------------- directory
+# The directory that `pulsed` keeps its embedded database in, held by one process at a time.
+#
+# <directory>/postgres/      the data directory of Postgres
+# <directory>/postgres.log   its log, with one predecessor
+# <directory>/lock           held with flock; contains the holder's pid and its socket directory
+# <directory>/socket/        the socket, while the server runs (see `sockets`)
 
 _LARGEST_LOG_BYTES = 10 * 1024 * 1024
 _LOG_TAIL_BYTES = 4000
@@ -298,6 +299,9 @@ def _read_holder(lock: int) -> int | None:
         time.sleep(0.01)
     return None
 
+
+# ---------------------------------------------------------------- binaries
+# Finds Postgres binaries: in an installed wheel first, then on the system.
 
 OLDEST_MAJOR = 13
 

@@ -1,17 +1,4 @@
-"""What can go wrong with the embedded Postgres; each message says what to do next.
-
-EmbeddedError
-├── EmbeddedUnavailable     no Postgres binaries on this machine that work
-├── DataDirectoryInUse      another process holds the data directory
-├── DataDirectoryUnusable   the directory cannot be reached, written, or holds something else
-├── WrongMajorVersion       the data was written by a major version that is not installed
-├── StartFailed             initdb or postgres ended, or did not get ready; quotes the end of its log
-└── RestartFailed           postgres ended while pulsed served, and could not be started again
-
-Decides as whom Postgres runs: it refuses root, and initdb refuses a user without a name.
-
-Starts programs through the launcher, so that they end with this process whatever ends it.
-"""
+"""Processes of the embedded Postgres: their errors, identities and children."""
 
 import os
 import pwd
@@ -29,6 +16,17 @@ from typing import Literal
 from pulse.installation import how_to_install
 from pulse.supervision.processes import ProcessGroup
 from pulse_server.embedded import launch
+
+# ---------------------------------------------------------------- errors
+# What can go wrong with the embedded Postgres; each message says what to do next.
+#
+# EmbeddedError
+# ├── EmbeddedUnavailable     no Postgres binaries on this machine that work
+# ├── DataDirectoryInUse      another process holds the data directory
+# ├── DataDirectoryUnusable   the directory cannot be reached, written, or holds something else
+# ├── WrongMajorVersion       the data was written by a major version that is not installed
+# ├── StartFailed             initdb or postgres ended, or did not get ready; quotes the end of its log
+# └── RestartFailed           postgres ended while pulsed served, and could not be started again
 
 
 class EmbeddedError(Exception):
@@ -115,6 +113,9 @@ class RestartFailed(EmbeddedError):
     def __init__(self, reason: str) -> None:
         super().__init__(f"The embedded Postgres ended and cannot be started again: {reason}")
 
+
+# ---------------------------------------------------------------- identity
+# Decides as whom Postgres runs: it refuses root, and initdb refuses a user without a name.
 
 # The overflow id also stands for every id that a namespace does not map, so it is the last choice.
 _OVERFLOW_UID = 65534
@@ -223,6 +224,9 @@ def _launcher_accepts(option: str) -> bool:
     answer = subprocess.run(probe, capture_output=True, timeout=30, check=False)
     return answer.returncode not in (launch.CANNOT_TAKE_IDENTITY, launch.PARENT_IS_GONE)
 
+
+# ---------------------------------------------------------------- child
+# Starts programs through the launcher, so that they end with this process whatever ends it.
 
 ParentWatch = Literal["signal", "pipe"]
 

@@ -1,23 +1,4 @@
-"""The columns of a job, once: of a new job, of a job as it is read, of a completed job.
-
-The fragments of the statements, and the values that are sent with them, are made from these tables. A new
-column is a line in each table that it belongs to. A test compares them with the schema.
-
-Stores new jobs past the locks of other sessions. docs/figures.md#submits-past-locks
-
-A statement that met a lock has stored nothing. The jobs are then inserted in another transaction.
-It waits for the tables that every submit needs. Jobs that need another lock are refused, and the
-rest are stored.
-
-Stores new jobs, and looks up jobs that existed already.
-
-Stores new jobs with statements that also lease them. ADR-0030, ADR-0064
-
-Stores new jobs with a unique key, and retries jobs that hold one. ADR-0066
-
-The index decides races. A job that was left out is looked up. The submit may change the job that
-holds its key, guarded by that row. If the row has changed since, the insert is tried again.
-"""
+"""New jobs become rows: plainly, past locks, with a lease, or with a unique key."""
 
 from __future__ import annotations
 
@@ -51,6 +32,12 @@ from pulse_server.jobs.reads import array_text, level_columns
 from pulse_server.jobs.reports import Taker
 from pulse_server.jobs.rules import Level
 
+# ---------------------------------------------------------------- columns
+# The columns of a job, once: of a new job, of a job as it is read, of a completed job.
+#
+# The fragments of the statements, and the values that are sent with them, are made from these tables. A new
+# column is a line in each table that it belongs to. A test compares them with the schema.
+
 
 def columns_of(jobs: Sequence[NewJob]) -> list[object]:
     """The jobs as parallel arrays, in the order of NEW_JOB."""
@@ -82,6 +69,13 @@ def _array(column: _New, values: list[Any]) -> object:
     is_one_for_all = column.is_shared and values.count(values[0]) == len(values)
     return values[:1] if is_one_for_all else values
 
+
+# ---------------------------------------------------------------- past locks
+# Stores new jobs past the locks of other sessions. docs/figures.md#submits-past-locks
+#
+# A statement that met a lock has stored nothing. The jobs are then inserted in another transaction.
+# It waits for the tables that every submit needs. Jobs that need another lock are refused, and the
+# rest are stored.
 
 # A job with an older id, or with a key, is also looked for in days that are over.
 _RECENT = timedelta(days=1)
@@ -183,6 +177,9 @@ def a_day_is_locked() -> Unavailable:
         "Try again."
     )
 
+
+# ---------------------------------------------------------------- inserts
+# Stores new jobs, and looks up jobs that existed already.
 
 _RICH = _SQL["insert_rich_jobs"]
 _FRESH = _SQL["insert_jobs"].replace("ON CONFLICT DO NOTHING", "")
@@ -368,6 +365,10 @@ def answer_for_existing(job: NewJob, rivals: Sequence[Existing]) -> Submitted | 
     return Submitted(rivals[0].id, True, submitted_at=rivals[0].submitted_at)
 
 
+# ---------------------------------------------------------------- handovers
+# Stores new jobs with statements that also lease them. ADR-0030, ADR-0064
+
+
 async def hand_over(
     hot: Connections,
     name: str,
@@ -429,6 +430,12 @@ def _handover_columns(
         array_text([index.get(taker) for taker in takers]),
     )
 
+
+# ---------------------------------------------------------------- unique jobs
+# Stores new jobs with a unique key, and retries jobs that hold one. ADR-0066
+#
+# The index decides races. A job that was left out is looked up. The submit may change the job that
+# holds its key, guarded by that row. If the row has changed since, the insert is tried again.
 
 # A submit is tried again if it meets a job that starts, ends or is locked at that moment. One round
 # settles nearly every race. Past these tries a session holds a row for long, or the key is under a

@@ -1,21 +1,4 @@
-"""Changes of jobs that skip the rows another session has locked. ADR-0042
-
-The stored steps of claimed jobs, which go to their workers with the jobs.
-
-Claims of one topic, and claims across topics, which read more jobs and repeat.
-
-A claim across topics chooses without locks, then locks what it takes. Locking the best of every topic
-would lock topics × slots rows, which other servers then skip. A free slot means that no other job is
-ready: the claim repeats until it knows. docs/figures.md#claims-over-many-topics
-
-Completed jobs: most move to their day's partition, a few have to stay. ADR-0057
-
-An insert looks for completed jobs with its ids. The search starts at the stamp of the earliest id,
-less `STAMP_ALLOWANCE`. So a job may move only if it did not finish earlier than its own stamp less
-the allowance. A job with a later stamp, because its producer's clock is ahead, stays in pulse.jobs.
-
-Lease checks: claims are settled, expired leases are found and reaped. ADR-0056
-"""
+"""Claims and their ends: what is claimed, completed, settled and reaped."""
 
 from __future__ import annotations
 
@@ -55,6 +38,9 @@ from pulse_server.jobs.rules import (
     Step,
     StepKind,
 )
+
+# ---------------------------------------------------------------- row locks
+# Changes of jobs that skip the rows another session has locked. ADR-0042
 
 # A row that was found locked counts as locked for this long. A batch with such rows locks its free
 # rows first instead of waiting, which costs a few round trips.
@@ -156,6 +142,11 @@ def step_from_row(row: Any) -> Step:
 
 
 _SQL = statements("jobs/transitions/claims.sql", "jobs/lease_checks.sql", "jobs/queries.sql")
+
+
+# ---------------------------------------------------------------- claimed steps
+# The stored steps of claimed jobs, which go to their workers with the jobs.
+
 # Byte limits: for one job, and for all jobs of a claim. Workers read further steps themselves.
 MOST_BYTES_OF_A_JOB = 64 * 1024
 MOST_BYTES = 512 * 1024
@@ -189,6 +180,13 @@ async def with_steps(connections: Connections, jobs: list[ClaimedJob]) -> list[C
 def _with(jobs: Sequence[ClaimedJob], stored: dict[str, list[Step]]) -> list[ClaimedJob]:
     return [job._replace(steps=stored[job.id]) if job.id in stored else job for job in jobs]
 
+
+# ---------------------------------------------------------------- claiming
+# Claims of one topic, and claims across topics, which read more jobs and repeat.
+#
+# A claim across topics chooses without locks, then locks what it takes. Locking the best of every topic
+# would lock topics × slots rows, which other servers then skip. A free slot means that no other job is
+# ready: the claim repeats until it knows. docs/figures.md#claims-over-many-topics
 
 # How many jobs a claim reads per slot: at first a few more than it needs. If servers that claim the
 # same topics have locked them, it tries again with more, then with four times as many at each try.
@@ -294,6 +292,13 @@ def _candidates(jobs: float, topics: int) -> tuple[int, int]:
     return candidates, min(candidates, math.ceil(candidates / max(1, topics)) + 2)
 
 
+# ---------------------------------------------------------------- completing
+# Completed jobs: most move to their day's partition, a few have to stay. ADR-0057
+#
+# An insert looks for completed jobs with its ids. The search starts at the stamp of the earliest id,
+# less `STAMP_ALLOWANCE`. So a job may move only if it did not finish earlier than its own stamp less
+# the allowance. A job with a later stamp, because its producer's clock is ahead, stays in pulse.jobs.
+
 # How far the stamp of a moved job may be ahead of its end. Each day more adds a partition to the
 # search of every insert.
 STAMP_ALLOWANCE = timedelta(hours=1)
@@ -373,6 +378,9 @@ async def _complete(
         for row in found
     ]
 
+
+# ---------------------------------------------------------------- lease checks
+# Lease checks: claims are settled, expired leases are found and reaped. ADR-0056
 
 # Lease checks per reaping statement. Each has up to a thousand jobs, at 2 µs a job.
 _REAPED_CHECKS = 20

@@ -1,7 +1,4 @@
-"""Progress, between messages and the domain.
-
-Jobs, between messages and the domain. Requests are checked here: InvalidArgument names the field.
-"""
+"""Jobs, between messages and the domain. Requests are checked here: InvalidArgument names the field."""
 
 from __future__ import annotations
 
@@ -27,6 +24,9 @@ from pulse_server.jobs.rules import (
     ProgressReport,
     clean_report,
 )
+
+# ---------------------------------------------------------------- messages of progress
+# Progress, between messages and the domain.
 
 
 def read_progress_reports(
@@ -61,6 +61,9 @@ def progress_view(progress: Progress | None) -> pb.Progress | None:
         since=timestamp(progress.since),
         since_fraction=progress.since_fraction,
     )
+
+
+# ---------------------------------------------------------------- messages of jobs
 
 
 class AttemptsOf(Protocol):

@@ -1,9 +1,4 @@
-"""Unique jobs: at most one job of a topic and key waits, or lives. ADR-0066
-
-Jobs that share all options, as columns: a thousand jobs take a few objects, not a thousand.
-
-Any layer may treat them as a plain sequence of jobs. The path of a bulk submit uses the columns.
-"""
+"""New jobs: one, unique ones, and many that share all options."""
 
 from __future__ import annotations
 
@@ -14,6 +9,9 @@ from typing import NamedTuple, TypeVar, overload
 
 from pulse_server.base.bounds import MAX_UNIQUE_KEY_LENGTH, check_text
 from pulse_server.base.errors import InvalidArgument, PulseError
+
+# ---------------------------------------------------------------- unique
+# Unique jobs: at most one job of a topic and key waits, or lives. ADR-0066
 
 # A debounce without a bound may delay the job by at most this many periods.
 LONGEST_IN_PERIODS = 10
@@ -185,6 +183,11 @@ class Submitted(NamedTuple):
     def __hash__(self) -> int:
         return hash(self[:-1])
 
+
+# ---------------------------------------------------------------- uniform jobs
+# Jobs that share all options, as columns: a thousand jobs take a few objects, not a thousand.
+#
+# Any layer may treat them as a plain sequence of jobs. The path of a bulk submit uses the columns.
 
 ID_BYTES = 16
 _ID_DIGITS = 2 * ID_BYTES

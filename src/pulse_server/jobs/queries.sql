@@ -108,7 +108,7 @@ WHERE job.id BETWEEN :first::uuid AND :last::uuid
 ORDER BY job.id
 LIMIT :most;
 
--- listing.py completes the next six. It adds the conditions of a filter to the text, once for each
+-- reads.py completes the next six. It adds the conditions of a filter to the text, once for each
 -- partial index with matching rows, and combines the arms. A fixed text with `:since IS NULL OR …`
 -- would leave the planner no index.
 

@@ -1,16 +1,4 @@
-"""Progress, between the domain and the column of a job.
-
-Converts rows of the driver to domain objects, and back to columns.
-
-Builds the statements that list and count jobs by a filter.
-
-The conditions are part of the text: `$1 IS NULL OR …` would leave the planner no index. Each arm
-reads one partial index in its order, so the cost of a page depends on its size alone: a list of
-live jobs never steps over finished ones, and a list of dead letters never over successes. Completed
-jobs have a separate arm, and a few of them are in pulse.jobs (ADR-0057).
-
-Reads of the jobs table that change nothing. Each method sends the SQL section of the same name.
-"""
+"""Rows as nouns, and the statements that list and count jobs."""
 
 from __future__ import annotations
 
@@ -46,6 +34,9 @@ from pulse_server.jobs.rules import (
     ProgressReport,
 )
 
+# ---------------------------------------------------------------- progress
+# Progress, between the domain and the column of a job.
+
 
 def progress_column(reports: Iterable[ProgressReport | None]) -> list[str | None]:
     """The reports as an array parameter; empty if there are none, which costs nothing."""
@@ -80,6 +71,9 @@ def progress_from_json(text: str | None) -> Progress | None:
         since_fraction=entries.get("since_fraction") or 0.0,
     )
 
+
+# ---------------------------------------------------------------- rows
+# Converts rows of the driver to domain objects, and back to columns.
 
 Row = asyncpg.Record | tuple[Any, ...]
 # Comes before every job in submission order.
@@ -238,6 +232,15 @@ _CONVERTED: Mapping[str, Callable[[Any], object]] = {
     "progress": progress_from_json,
 }
 
+
+# ---------------------------------------------------------------- listing
+# Builds the statements that list and count jobs by a filter.
+#
+# The conditions are part of the text: `$1 IS NULL OR …` would leave the planner no index. Each arm
+# reads one partial index in its order, so the cost of a page depends on its size alone: a list of
+# live jobs never steps over finished ones, and a list of dead letters never over successes. Completed
+# jobs have a separate arm, and a few of them are in pulse.jobs (ADR-0057).
+
 _ORDER = "ORDER BY submitted_at DESC, id DESC"
 _UNSUCCESSFUL = TERMINAL - {JobStatus.COMPLETED}
 # By the lease checks, as in the fragment running_jobs: no index contains the running jobs.
@@ -374,6 +377,10 @@ def _is_one_of(statuses: set[JobStatus] | frozenset[JobStatus]) -> str:
 
 
 _SQL = statements("jobs/queries.sql")
+
+
+# ---------------------------------------------------------------- job reads
+# Reads of the jobs table that change nothing. Each method sends the SQL section of the same name.
 
 
 class PostgresJobReads:

@@ -1,19 +1,4 @@
-"""Free slots of workers: what a claim fills, and what a hand-over takes.
-
-Heartbeats, and the outcome for the leases that they extend.
-
-What the promoter finds: jobs whose time has come.
-
-Workers' reports on their claims, and the judgment of a report that the fence refused.
-
-The jobs that one statement completed, by topic and not one by one: a batch may have a thousand.
-
-What an undo finds and leaves.
-
-A job keeps the values that the last action on it changed, in its own row, which the action writes
-anyway. An undo restores them if the job is as the action left it. A journal of all actions would need
-rules for each pair of them. docs/figures.md#undo
-"""
+"""What is reported about jobs: slots, heartbeats, results, completions, arrivals."""
 
 from __future__ import annotations
 
@@ -34,6 +19,9 @@ from pulse_server.jobs.rules import (
     Progress,
     ProgressReport,
 )
+
+# ---------------------------------------------------------------- slots
+# Free slots of workers: what a claim fills, and what a hand-over takes.
 
 # Payload bytes per claim. More would only wait in memory until it can be sent (docs/adr/0038).
 CLAIM_BYTES = 8 * 1024 * 1024
@@ -70,6 +58,9 @@ class Taker(NamedTuple):
     worker_id: str
     confirms: bool
 
+
+# ---------------------------------------------------------------- leases
+# Heartbeats, and the outcome for the leases that they extend.
 
 # A database whose statements take longer than this, with the wait for the statement before, times out anyway.
 _LONGEST_CONFIRMATION = timedelta(seconds=7.5)
@@ -136,6 +127,10 @@ class BeatAnswer(NamedTuple):
     unknown: list[Claim]
 
 
+# ---------------------------------------------------------------- promotions
+# What the promoter finds: jobs whose time has come.
+
+
 @dataclass(frozen=True, slots=True)
 class Promotion:
     """The promoter's result: topics with new ready jobs, and the time until the next job is due."""
@@ -153,6 +148,10 @@ class Turn:
     topics: frozenset[str]
     last_topic: str
     levels: tuple[Level, ...] = field(default=(), compare=False)  # where they are, and since when
+
+
+# ---------------------------------------------------------------- reports
+# Workers' reports on their claims, and the judgment of a report that the fence refused.
 
 
 class FailureReport(NamedTuple):
@@ -282,6 +281,10 @@ def lost(claim: Claim, job: Job | None) -> InvalidTransition | JobLocked | JobNo
     return JobLocked(job.id) if stands(claim, job) else refusal(claim, job)
 
 
+# ---------------------------------------------------------------- completions
+# The jobs that one statement completed, by topic and not one by one: a batch may have a thousand.
+
+
 class TopicCompletions(NamedTuple):
     """Completed jobs of one topic: how long each attempt took, and where its claim was in the request."""
 
@@ -357,6 +360,14 @@ def completions_of(arrivals: Sequence[Arrival]) -> Completions:
         for place, (arrival, _) in enumerate(ends, 1)
     ]
     return Completions([claim for _, claim in ends], by_topic)
+
+
+# ---------------------------------------------------------------- undo
+# What an undo finds and leaves.
+#
+# A job keeps the values that the last action on it changed, in its own row, which the action writes
+# anyway. An undo restores them if the job is as the action left it. A journal of all actions would need
+# rules for each pair of them. docs/figures.md#undo
 
 
 class ActedOn(NamedTuple):

@@ -1,12 +1,4 @@
-"""The states of a job and the arrows between them. docs/job-lifecycle.md draws the same machine.
-
-How far an attempt has come: as its worker reports it, and as it is stored.
-
-The nouns: a job to insert, a stored job, a claim on it, and the outcomes.
-
-Types that exist once per job on the hot path are named tuples: as immutable as a frozen dataclass,
-and made in a third of the time.
-"""
+"""The nouns of jobs: statuses, progress, a stored job, a claim, and the outcomes."""
 
 from __future__ import annotations
 
@@ -17,6 +9,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
+
+# ---------------------------------------------------------------- status
+# The states of a job and the arrows between them. docs/job-lifecycle.md draws the same machine.
 
 
 class JobStatus(StrEnum):
@@ -48,6 +43,10 @@ LEGAL_TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
     # An undone cancel may wait for its retry again.
     JobStatus.CANCELED: frozenset({JobStatus.PENDING, JobStatus.RETRYING}),
 }
+
+
+# ---------------------------------------------------------------- progress
+# How far an attempt has come: as its worker reports it, and as it is stored.
 
 MAX_PROGRESS_TEXT = 200
 MAX_CURSOR_BYTES = 4 * 1024
@@ -140,6 +139,13 @@ class Step(NamedTuple):
     def stored_bytes(self) -> int:
         """About how many bytes it adds to a message."""
         return STEP_OVERHEAD_BYTES + len(self.name.encode()) + len(self.value or b"")
+
+
+# ---------------------------------------------------------------- jobs
+# The nouns: a job to insert, a stored job, a claim on it, and the outcomes.
+#
+# Types that exist once per job on the hot path are named tuples: as immutable as a frozen dataclass,
+# and made in a third of the time.
 
 
 class Claim(NamedTuple):

@@ -1,9 +1,4 @@
-"""Whole lists, for callers of the original contract, which has neither limit nor page token.
-
-Schedules, between messages and the domain. Requests are checked here.
-
-The RPCs of schedules.
-"""
+"""The RPCs of schedules."""
 
 from __future__ import annotations
 
@@ -44,6 +39,9 @@ from pulse_server.topics.rpcs import UnservedNotes
 from pulse_server.topics.service import TopicRules
 from pulse_server.work.jobs import Jobs
 
+# ---------------------------------------------------------------- whole lists
+# Whole lists, for callers of the original contract, which has neither limit nor page token.
+
 # A list that is requested without a limit. A default gRPC client receives 4 MiB.
 WHOLE_LIST_BYTES = 4 * 1024 * 1024 - 1024
 
@@ -79,6 +77,9 @@ async def whole_list(
             return views
         token = page.next_token
 
+
+# ---------------------------------------------------------------- messages of schedules
+# Schedules, between messages and the domain. Requests are checked here.
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -207,6 +208,8 @@ def _one_of(kind: type[Choice], text: str, field: str) -> Choice | None:
     except ValueError:
         raise InvalidArgument(field, f"{text[:40]!r} is not known; it is one of {', '.join(kind)}.") from None
 
+
+# ---------------------------------------------------------------- schedules
 
 JobListRequest: TypeAlias = pb.ListScheduleJobsRequest | pb.ListScheduleFiresRequest
 

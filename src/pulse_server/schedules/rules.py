@@ -1,15 +1,4 @@
-"""The nouns of scheduling: when to fire, what to insert, and how far the cursor has come.
-
-When a timetable fires. Pure: the caller says what time it is.
-
-A timetable is checked when it is made, not when it fires: one that cannot fire would only be noticed in
-a log. An interval keeps its phase, however late a fire was. docs/figures.md#timetables
-
-Who owns an entry of a schedule: an operator, or the code that declares it. ADR-0086
-
-An entry that an operator has set wins over what code declares, until it is handed back. The
-schedule keeps what the code declares in its place.
-"""
+"""Rules of schedules: when to fire, what to insert, and who owns an entry."""
 
 from __future__ import annotations
 
@@ -28,6 +17,9 @@ from cronsim import CronSim, CronSimError
 from pulse import cron_expressions
 from pulse_server.base.bounds import LAST_MOMENT
 from pulse_server.base.errors import InvalidArgument
+
+# ---------------------------------------------------------------- schedules
+# The nouns of scheduling: when to fire, what to insert, and how far the cursor has come.
 
 # Part of every fire's identity: changing it would fire the occurrence that is due at that moment twice.
 _FIRES = UUID("6f1c8f5e-52f0-4b0a-9a1d-1f3e0a4c7b6d")
@@ -162,6 +154,12 @@ class SchedulerStatus:
     late: timedelta
     """How long that run has been due, by the database's clock; zero if it is not due yet."""
 
+
+# ---------------------------------------------------------------- timetables
+# When a timetable fires. Pure: the caller says what time it is.
+#
+# A timetable is checked when it is made, not when it fires: one that cannot fire would only be noticed in
+# a log. An interval keeps its phase, however late a fire was. docs/figures.md#timetables
 
 # Each occurrence costs a job and a transaction: a schedule may have ten a second.
 SHORTEST_INTERVAL = timedelta(milliseconds=100)
@@ -342,6 +340,12 @@ def _check_cron(expression: str, time_zone: str, now: datetime) -> None:
             "cron", f"{shown!r} never occurs: no such day comes in the next 50 years."
         ) from None
 
+
+# ---------------------------------------------------------------- schedule owners
+# Who owns an entry of a schedule: an operator, or the code that declares it. ADR-0086
+#
+# An entry that an operator has set wins over what code declares, until it is handed back. The
+# schedule keeps what the code declares in its place.
 
 ENTRIES = (
     *("at", "every", "cron", "time_zone", "topic", "payload", "priority", "max_attempts"),

@@ -1,9 +1,4 @@
-"""Requests for schedules: definitions and changes, and how they apply to stored schedules.
-
-Schedules: create, change, pause, fire and list them. Their fires are ordinary jobs.
-
-Fires due schedules.
-"""
+"""Schedules: create, change, pause and list them, and fire those that are due."""
 
 from __future__ import annotations
 
@@ -54,6 +49,9 @@ from pulse_server.schedules.rules import (
     without_prefix,
 )
 from pulse_server.schedules.store import PostgresScheduleRepo
+
+# ---------------------------------------------------------------- schedule definitions
+# Requests for schedules: definitions and changes, and how they apply to stored schedules.
 
 NO_LIMIT = timedelta(0)
 
@@ -166,6 +164,9 @@ def changed_timetable(schedule: Schedule, changes: Changes) -> Timetable:
         raise InvalidArgument("time_zone", "belongs to cron: moments and intervals need none.")
     return wanted
 
+
+# ---------------------------------------------------------------- schedules
+# Schedules: create, change, pause, fire and list them. Their fires are ordinary jobs.
 
 # The most schedules that one application may declare, and that an answer names as vanished.
 MOST_DECLARED = 1000
@@ -388,6 +389,9 @@ def _created(schedule: Schedule) -> datetime:
 def _contended(schedule_id: str) -> PulseError:
     return Unavailable(f"Schedule {schedule_id} kept changing while it was being changed. Try again.")
 
+
+# ---------------------------------------------------------------- scheduler
+# Fires due schedules.
 
 # A fire is late by up to this. An interval below it is followed at its own pace once its first fire was made.
 SCHEDULE_INTERVAL = timedelta(seconds=1)

@@ -1,4 +1,4 @@
--- Fires: a schedule makes a job, which is then an ordinary job. jobs.sql has the rules for all
+-- Fires: a schedule makes a job, which is then an ordinary job. jobs/transitions/jobs.sql has the rules for all
 -- transitions.
 
 -- name: fire_schedules(schedules, occurrences, following, jobs)

@@ -1,9 +1,4 @@
-"""Texts to values. Each function names the setting in the sentence that it raises, and never a secret.
-
-The type of an option of pulsed.
-
-Every option of pulsed: its variable, flag, default and purpose. `--help` prints it.
-"""
+"""The options of pulsed, and how their texts become values."""
 
 from __future__ import annotations
 
@@ -20,6 +15,9 @@ from pulse_server.access.users import BadUsers, User, parse_users
 from pulse_server.base import bounds, tuning
 from pulse_server.base.bounds import MOST_STEP_BYTES, MOST_STEPS, MOST_WORKFLOW_JOBS
 from pulse_server.database.urls import BadConnectionString, read_database_url
+
+# ---------------------------------------------------------------- parsing
+# Texts to values. Each function names the setting in the sentence that it raises, and never a secret.
 
 DEFAULT_PORT = 50051
 LOOPBACK = "127.0.0.1"
@@ -233,6 +231,10 @@ def written(span: timedelta) -> str:
     return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1000:g}ms"
 
 
+# ---------------------------------------------------------------- an option
+# The type of an option of pulsed.
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """One option. `parse` takes the text and the option's name, and raises BadSettings."""
@@ -254,6 +256,9 @@ class Option:
             return None
         return "--" + self.variable.removeprefix("PULSE_").lower().replace("_", "-")
 
+
+# ---------------------------------------------------------------- options
+# Every option of pulsed: its variable, flag, default and purpose. `--help` prints it.
 
 OPTIONS: tuple[Option, ...] = (
     # --- where

@@ -1,7 +1,4 @@
-"""The settings of one server, and how they are read: every problem is reported, not only the first.
-
-The command line of pulsed, made from the table of options.
-"""
+"""The settings of one server, and the command line that may set them."""
 
 from __future__ import annotations
 
@@ -31,6 +28,9 @@ from pulse_server.settings.options import (
     is_loopback,
     parse_backoff,
 )
+
+# ---------------------------------------------------------------- reading
+# The settings of one server, and how they are read: every problem is reported, not only the first.
 
 _WHO_GETS_IN = frozenset({"users", "users_file"})
 
@@ -235,6 +235,9 @@ def _lease_problem(lease_ttl: timedelta, heartbeat: timedelta, watchdog: timedel
         "otherwise a single late heartbeat costs a healthy worker its job."
     )
 
+
+# ---------------------------------------------------------------- arguments
+# The command line of pulsed, made from the table of options.
 
 _WIDTH = 100
 

@@ -1,7 +1,4 @@
-"""Steps, between messages and the domain.
-
-The RPCs of steps and signals.
-"""
+"""The RPCs of steps and signals."""
 
 from __future__ import annotations
 
@@ -22,6 +19,9 @@ from pulse_server.jobs.reports import NewStep
 from pulse_server.jobs.rules import Claim, Step, StepKind
 from pulse_server.steps.rules import Signal, check_signal_name, check_signal_names, check_step_name, too_large
 from pulse_server.steps.service import Steps
+
+# ---------------------------------------------------------------- messages of steps
+# Steps, between messages and the domain.
 
 
 def step_view(step: Step, *, with_value: bool = True) -> pb.StepView:
@@ -54,6 +54,9 @@ def step_to_continue(step: Step) -> pb.StepView:
 
 def _is_timed_out(step: Step) -> bool:
     return step.kind is StepKind.SIGNAL and step.stored_at is not None and step.signal_id is None
+
+
+# ---------------------------------------------------------------- steps
 
 
 class StepRpcs:

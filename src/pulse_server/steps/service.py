@@ -1,10 +1,4 @@
-"""Steps: store them, list them, and pass signals to jobs. Suspensions are reports (reports.py). ADR-0069
-
-Forgets steps and signals whose job is gone. ADR-0069
-
-The statements that complete or delete a job delete its steps and signals too. Leftovers come from
-servers of the release before, which do not know steps.
-"""
+"""Steps and signals: stored, listed, passed on, and forgotten."""
 
 from __future__ import annotations
 
@@ -32,6 +26,9 @@ from pulse_server.steps.rules import (
     too_many_steps,
 )
 from pulse_server.steps.store import PostgresStepRepo
+
+# ---------------------------------------------------------------- steps
+# Steps: store them, list them, and pass signals to jobs. Suspensions are reports (work/attempts.py). ADR-0069
 
 # Rows per statement: enough to spread the cost of a commit, few enough that the statement stays at ~20 ms.
 STEP_BATCH = 500
@@ -151,6 +148,12 @@ class Steps:
             return too_many_steps(self.bounds.steps)
         return too_large(name, size, self.bounds.bytes)
 
+
+# ---------------------------------------------------------------- step sweep
+# Forgets steps and signals whose job is gone. ADR-0069
+#
+# The statements that complete or delete a job delete its steps and signals too. Leftovers come from
+# servers of the release before, which do not know steps.
 
 # Between two passes, and between two statements of one.
 SWEEP_INTERVAL = timedelta(minutes=30)

@@ -1,4 +1,4 @@
--- Steps of handlers, their sleeps, and the signals that they wait for. jobs.sql has the rules for
+-- Steps of handlers, their sleeps, and the signals that they wait for. jobs/transitions/jobs.sql has the rules for
 -- all transitions. ADR-0069
 --
 -- A statement locks the job's row in pulse.jobs before it changes steps or signals: the row is both

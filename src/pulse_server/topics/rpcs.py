@@ -1,14 +1,4 @@
-"""The topics that a user serves: it has a worker for them, connected to any server.
-
-Topics that no worker takes: a note for the callers that enqueue, schedule or wait for their jobs.
-
-Workers of all servers count. A worker of another server counts once that server has recorded it, within
-seconds.
-
-Notes in answers about topics that no worker takes.
-
-The RPCs of topics: settings, limits in use, lanes and holds. Requests are checked here.
-"""
+"""The RPCs of topics, and notes about topics that no worker takes."""
 
 from __future__ import annotations
 
@@ -45,6 +35,9 @@ from pulse_server.topics.rules import (
 )
 from pulse_server.topics.service import LimitsOfTopics, SettingsOfTopics, TopicLimits
 
+# ---------------------------------------------------------------- own topics
+# The topics that a user serves: it has a worker for them, connected to any server.
+
 
 class OwnTopics:
     def __init__(
@@ -72,6 +65,12 @@ class OwnTopics:
                 "topics that its workers serve. Connect the worker first, or let an operator do this."
             )
 
+
+# ---------------------------------------------------------------- unserved topics
+# Topics that no worker takes: a note for the callers that enqueue, schedule or wait for their jobs.
+#
+# Workers of all servers count. A worker of another server counts once that server has recorded it, within
+# seconds.
 
 # Workers connect again within this time after the start of a server.
 START_GRACE = timedelta(seconds=5)
@@ -147,6 +146,10 @@ def _note_of(topic: str, served: Iterable[str]) -> Note:
     return Note(sentence, similar_topic(topic, served))
 
 
+# ---------------------------------------------------------------- unserved topics
+# Notes in answers about topics that no worker takes.
+
+
 class UnservedNotes:
     """The notes as the caller may read them: a role that may not list topics learns no other topic's name."""
 
@@ -174,6 +177,10 @@ class UnservedNotes:
             return may_call(self._callers.of(context).role, f"/{SERVICE}/ListTopics")
         except Unauthenticated:
             return False  # the user was removed during the call, whose jobs are stored
+
+
+# ---------------------------------------------------------------- topics
+# The RPCs of topics: settings, limits in use, lanes and holds. Requests are checked here.
 
 
 class TopicRpcs:

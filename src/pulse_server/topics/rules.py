@@ -1,14 +1,4 @@
-"""The settings of topics: who owns an entry, which value is in force, and how a shorter duration begins.
-
-Each entry is decided separately. An operator's wins over what the code of workers declares, which wins over
-the settings of the servers. Of limits the connected workers decide together, by the strictest; while none is
-connected, the last entries stay in force. Of how jobs run the newest declaration counts, connected or not.
-docs/figures.md#retention, ADR-0060, ADR-0065
-
-Limits in force: how many jobs of a topic run at once or start in a period, and whose turn it is.
-
-topics/rules.py decides which limits are in force. ADR-0064
-"""
+"""Rules of topics: which setting is in force, what limits are, which names are alike."""
 
 from __future__ import annotations
 
@@ -22,6 +12,14 @@ from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 from pulse.topic_settings import ENTRIES, Declares, Entries, Keep, group_of
 from pulse_server.base.errors import InvalidArgument
 from pulse_server.jobs.rules import JobStatus
+
+# ---------------------------------------------------------------- topic settings
+# The settings of topics: who owns an entry, which value is in force, and how a shorter duration begins.
+#
+# Each entry is decided separately. An operator's wins over what the code of workers declares, which wins
+# over the settings of the servers. Of limits the connected workers decide together, by the strictest; while
+# none is connected, the last entries stay in force. Of how jobs run the newest declaration counts, connected
+# or not. docs/figures.md#retention, ADR-0060, ADR-0065
 
 # A worker that moves to another server is disconnected for some seconds. Its limits still hold.
 GRACE = timedelta(seconds=30)
@@ -385,6 +383,11 @@ class Declared(NamedTuple):
     replaced: Sequence[Replaced]
     """Of the topics whose jobs run otherwise now. Without entries: nothing was declared before."""
 
+
+# ---------------------------------------------------------------- limits
+# Limits in force: how many jobs of a topic run at once or start in a period, and whose turn it is.
+#
+# domain/topic_settings.py decides which limits are in force. ADR-0064
 
 MAX_WEIGHT = 1000
 LONGEST_HOLD = timedelta(days=365)

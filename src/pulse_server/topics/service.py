@@ -1,9 +1,4 @@
-"""Settings of topics: changes by operators, declarations of workers, and what is in force.
-
-The state of limits: running jobs, waiting jobs, the next start. Holds topics, weighs lanes.
-
-Keeps limits exact: ends limits that were removed, proves the counts, and shows them. ADR-0064
-"""
+"""Settings of topics, limits in use, and the sweep that keeps limits exact."""
 
 from __future__ import annotations
 
@@ -45,6 +40,9 @@ from pulse_server.topics.rules import (
 from pulse_server.topics.rules import pending as clause_of
 from pulse_server.topics.store import PostgresLimitRepo, PostgresTopicSettings
 from pulse_server.wakeups.watchers import Wakeup
+
+# ---------------------------------------------------------------- topic settings
+# Settings of topics: changes by operators, declarations of workers, and what is in force.
 
 # A change is announced to the other servers; behind a pooler this is how long they take to read it.
 SETTINGS_INTERVAL = timedelta(seconds=2)
@@ -445,6 +443,9 @@ def _weight(settings: TopicSettings) -> int:
     return sum(len(text.encode()) for text in texts) + differing + _SETTINGS_BYTES
 
 
+# ---------------------------------------------------------------- limits
+# The state of limits: running jobs, waiting jobs, the next start. Holds topics, weighs lanes.
+
 # The approximate size of a topic in an answer, without its texts.
 _LIMITS_BYTES = 600
 DEFAULT_LANES = 50
@@ -546,6 +547,9 @@ def _weight_of_lane(entry: TopicLimits) -> int:
     texts = entry.pending + entry.limits.topic + entry.limits.in_force.get("pool", "")
     return len(texts.encode()) + _LIMITS_BYTES
 
+
+# ---------------------------------------------------------------- limit sweep
+# Keeps limits exact: ends limits that were removed, proves the counts, and shows them. ADR-0064
 
 # A sweep repairs counters that were changed by hand: jobs may wait for it. It reads each running
 # limited job.

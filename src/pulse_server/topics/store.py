@@ -1,7 +1,4 @@
-"""The settings of topics. Each method sends the SQL section of the same name, or says which.
-
-Limits. Each method sends the SQL section of the same name; most of them call a function. ADR-0064
-"""
+"""The settings of topics and their limits. Each method sends the SQL section of the same name."""
 
 from __future__ import annotations
 
@@ -54,6 +51,11 @@ from pulse_server.topics.rules import (
 )
 
 _SQL = statements("topics/settings.sql", "topics/limits.sql")
+
+
+# ---------------------------------------------------------------- topic settings
+# The settings of topics. Each method sends the SQL section of the same name, or says which.
+
 _COLUMNS = dict(zip(("completed", "canceled", "dead_lettered"), KEPT, strict=True))
 # Stored for `forever`: longer than any accepted duration, but short enough for Postgres to subtract
 # it from the present.
@@ -301,6 +303,9 @@ def _read(text: str) -> Mapping[str, Runs]:
         for topic, (attempts, by_operator, seconds) in json.loads(text).items()
     }
 
+
+# ---------------------------------------------------------------- limits
+# Limits. Each method sends the SQL section of the same name; most of them call a function. ADR-0064
 
 # How long a change waits for a lock of a running job or of the pool; ends of the topic's jobs wait with it.
 # Longer after a transaction that has ended since: many short ones, of a slow database. Below

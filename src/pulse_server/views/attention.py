@@ -1,13 +1,4 @@
-"""The rules of attention: which facts need an operator, in a sentence, and how much harm they do.
-
-What needs an operator's attention in the whole queue, by harm.
-
-Dead letters, grouped by error. Counts are cached: concurrent callers share one query.
-
-The group is found when a job dies, so that a count reads one partial index and no error text. Statements
-name the index by `error_group >= ''`, which is true of every row: without it the planner sorts all dead
-letters of a topic. docs/figures.md#dead-letters
-"""
+"""What needs an operator: findings by harm, and dead letters by error."""
 
 from __future__ import annotations
 
@@ -34,6 +25,9 @@ from pulse_server.views.servers import Servers, WorkerReport
 from pulse_server.views.statistics import TopicDepth, TopicRates, Topics
 from pulse_server.views.vitals import LongRuns, Space, VitalsQueries
 from pulse_server.work.jobs import job_weight
+
+# ---------------------------------------------------------------- findings
+# The rules of attention: which facts need an operator, in a sentence, and how much harm they do.
 
 # Harm is a weighted number of jobs per minute, over the last five minutes. A dead letter stays lost until
 # an operator acts. A failed attempt is repeated. A late job only runs later.
@@ -291,6 +285,9 @@ def _paused(pause: Pause, ready: int, now: datetime) -> str:
     return f"has been paused for {span(now - pause.since)}{by}{why}; {waits}"
 
 
+# ---------------------------------------------------------------- attention
+# What needs an operator's attention in the whole queue, by harm.
+
 # Late topics whose limits are read, the longest waiting first.
 LIMITS_READ = 100
 # Late topics whose lanes are counted, and how many waiting jobs of each: some 20 ms in an index.
@@ -378,6 +375,13 @@ class Attention:
             for topic, lane, jobs, total in rows
         }
 
+
+# ---------------------------------------------------------------- dead letters
+# Dead letters, grouped by error. Counts are cached: concurrent callers share one query.
+#
+# The group is found when a job dies, so that a count reads one partial index and no error text. Statements
+# name the index by `error_group >= ''`, which is true of every row: without it the planner sorts all dead
+# letters of a topic. docs/figures.md#dead-letters
 
 # Cached counts, each of one topic or of all topics. One takes PAGE_BYTES at the most.
 DEAD_LETTER_COUNTS_REMEMBERED = 8

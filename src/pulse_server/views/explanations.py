@@ -1,9 +1,4 @@
-"""Why a job does not run, in a sentence: its state, and the first gate of the claim that is closed.
-
-Why jobs do not run: the facts of the database and of the workers of all servers, explained.
-
-The workers and their jobs are cached for a second: concurrent callers share one query.
-"""
+"""Why jobs do not run."""
 
 from __future__ import annotations
 
@@ -44,6 +39,9 @@ from pulse_server.views.gates import (
     worker_gate,
 )
 from pulse_server.views.servers import SERVERS_INTERVAL, Servers
+
+# ---------------------------------------------------------------- explanations
+# Why a job does not run, in a sentence: its state, and the first gate of the claim that is closed.
 
 # Later due times stand for a wait without an end.
 _WITHOUT_END = datetime(9000, 1, 1, tzinfo=UTC)
@@ -272,6 +270,11 @@ def _suspended(job: JobFacts, due: datetime) -> Explanation:
         due if has_end else None,
     )
 
+
+# ---------------------------------------------------------------- explanations
+# Why jobs do not run: the facts of the database and of the workers of all servers, explained.
+#
+# The workers and their jobs are cached for a second: concurrent callers share one query.
 
 # Jobs that are counted before a job.
 MOST_AHEAD = 1000

@@ -1,11 +1,4 @@
-"""Phrases of sentences about jobs and topics: counts, durations, moments, texts of users.
-
-The facts that decide whether a job may start, and the explanation that is made of them.
-
-The gates of the claim: what keeps a ready job from starting, in a sentence each.
-
-tests/postgres/test_explained_gates.py compares them with the claim.
-"""
+"""What keeps a job from starting: the facts, and the gates of the claim in a sentence each."""
 
 from __future__ import annotations
 
@@ -16,6 +9,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from pulse_server.dispatch.rules import WorkerState
+
+# ---------------------------------------------------------------- phrases
+# Phrases of sentences about jobs and topics: counts, durations, moments, texts of users.
 
 _LONGEST_TEXT = 200
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
@@ -65,6 +61,10 @@ def span(length: timedelta) -> str:
             more = rest % size // part
             return f"{rest // size}{unit}" + (f"{more}{smaller}" if more else "")
     return f"{rest}s"
+
+
+# ---------------------------------------------------------------- job facts
+# The facts that decide whether a job may start, and the explanation that is made of them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +210,11 @@ class Explanation:
     job_id: str = ""
     """Empty: the topic as a whole."""
 
+
+# ---------------------------------------------------------------- claim gates
+# The gates of the claim: what keeps a ready job from starting, in a sentence each.
+#
+# tests/postgres/test_explained_gates.py compares them with the claim.
 
 # A ready job with a free worker starts within milliseconds. Past this, something else is wrong.
 OVERDUE = timedelta(seconds=10)

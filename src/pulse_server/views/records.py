@@ -1,12 +1,4 @@
-"""Searches jobs by any part of their id, topic, worker, lane or keys, and by fields of their payloads.
-
-A search compares the newest jobs of its filter one by one, a bounded number of them, and passes a bounded
-number of jobs of other topics. Its token continues with older ones.
-
-Exports finished jobs, page by page, in the order of submission. docs/figures.md#retention
-
-The audit as operators read it. database/audit.py writes the entries of changes. ADR-0081
-"""
+"""What operators look up: searches, exports, and the audit."""
 
 from __future__ import annotations
 
@@ -36,6 +28,12 @@ from pulse_server.jobs.reads import THE_BEGINNING, Listing, job_from_row
 from pulse_server.jobs.rules import TERMINAL, Job, JobFilter, JobStatus, Step
 from pulse_server.steps.store import steps_of_timeline
 from pulse_server.work.jobs import JOBS_FOUND, SEARCHED_JOBS, job_weight, page_key
+
+# ---------------------------------------------------------------- searches
+# Searches jobs by any part of their id, topic, worker, lane or keys, and by fields of their payloads.
+#
+# A search compares the newest jobs of its filter one by one, a bounded number of them, and passes a bounded
+# number of jobs of other topics. Its token continues with older ones.
 
 # Jobs that one call compares, and the bytes of their payloads that it reads if it looks for a field.
 COMPARED = 10_000
@@ -206,6 +204,9 @@ def _conditions_of_search(search: Search, listing: Listing) -> str:
     return " AND ".join(words + fields)
 
 
+# ---------------------------------------------------------------- exports
+# Exports finished jobs, page by page, in the order of submission. docs/figures.md#retention
+
 # Jobs that one statement looks at, whether they match or not, and the bytes that it returns, or one
 # larger job. That is also the size of a message, and the memory of each export.
 LOOK_AT = 2000
@@ -333,6 +334,9 @@ def _decode(token: str) -> tuple[datetime, PageKey]:
         raise InvalidArgument("page_token", "is not one that an export gave out.")
     return before.astimezone(UTC), decode_token(place)
 
+
+# ---------------------------------------------------------------- audit
+# The audit as operators read it. postgres/audit.py writes the entries of changes. ADR-0081
 
 # The lists of topics and ids have an index that only a bitmap scan reads.
 _WITH_BITMAPS = "SET LOCAL enable_bitmapscan = on"

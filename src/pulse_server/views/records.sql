@@ -6,7 +6,7 @@
 -- moves between tables.
 
 -- name: search_jobs
--- listing.py completes this section and the next one, as it does with list_jobs.
+-- Listing of jobs/reads.py completes this section and the next one, as it does with list_jobs.
 SELECT submitted_at, id, topic, COALESCE(locked_by, finished_by) AS worker, lane, idempotency_key, unique_key, payload
 FROM pulse.jobs WHERE true;
 

@@ -1,11 +1,4 @@
-"""The overview, from the domain to messages.
-
-The RPCs of the overview: topics, workers, servers, statistics, dead letters and transitions.
-
-ExportJobs: finished jobs as a stream. SearchJobs: jobs by a part of what they have.
-
-The RPC of the audit.
-"""
+"""The RPCs of what is only read."""
 
 from __future__ import annotations
 
@@ -66,6 +59,9 @@ from pulse_server.views.statistics import (
     page_by_name,
 )
 from pulse_server.wakeups.watchers import Transition, Watchers
+
+# ---------------------------------------------------------------- messages of overview
+# The overview, from the domain to messages.
 
 
 def topic_view(
@@ -210,6 +206,10 @@ def explanation_view(found: Explanation) -> pb.Explanation:
         expected_at=timestamp(found.expected_at),
         brief=found.brief,
     )
+
+
+# ---------------------------------------------------------------- overview
+# The RPCs of the overview: topics, workers, servers, statistics, dead letters and transitions.
 
 
 class OverviewRpcs:
@@ -377,6 +377,9 @@ def _check_watched(field: str, count: int) -> None:
         )
 
 
+# ---------------------------------------------------------------- exports
+# ExportJobs: finished jobs as a stream. SearchJobs: jobs by a part of what they have.
+
 # Statements of exports at a time: fewer than the connections for reading, which others need as well.
 EXPORT_READS = 2
 
@@ -452,6 +455,9 @@ def _moment(request: pb.ExportJobsRequest, field: str) -> datetime | None:
         return None
     return bounds.check_run_at(boundary.moment(getattr(request, field), field), field)
 
+
+# ---------------------------------------------------------------- audit
+# The RPC of the audit.
 
 _LONGEST_NAME = 200
 

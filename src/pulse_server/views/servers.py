@@ -1,7 +1,4 @@
-"""Workers: the jobs that each holds, and pages of them.
-
-Servers and their connected workers. Each server keeps its own row, so that each can list all of them.
-"""
+"""Servers, their connected workers, and the jobs that those hold."""
 
 from __future__ import annotations
 
@@ -25,6 +22,9 @@ from pulse_server.dispatch.rules import ConnectedWorker, WorkerFacts
 from pulse_server.jobs.reads import progress_from_json
 from pulse_server.jobs.rules import Progress
 from pulse_server.settings import Settings
+
+# ---------------------------------------------------------------- workers
+# Workers: the jobs that each holds, and pages of them.
 
 
 class HeldJob(NamedTuple):

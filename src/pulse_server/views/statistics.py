@@ -1,20 +1,4 @@
-"""Topics with their depths, rates and latencies, page by page.
-
-There may be 100,000 topics. The counts are cached, and no turn of the event loop walks all topics.
-
-Pages are cut from one sample for everyone. A count for each page would need one more index, which every
-job would pay for. docs/figures.md#many-topics
-
-Statistics by topic and minute: each server adds its counts to the database every few seconds.
-
-`Minutes` reads them for all servers. No job is read.
-
-Counts and buckets come from the metrics, so no job pays for them. The counts since the last statement are
-lost when a server is killed; no job depends on them.
-
-Percentiles cannot be added up, neither over minutes nor over servers; buckets can, in SQL. All topics
-together have a row of their own for each minute. docs/figures.md#statistics
-"""
+"""Topics and their statistics."""
 
 from __future__ import annotations
 
@@ -47,6 +31,14 @@ from pulse_server.base.metrics import (
 from pulse_server.base.sharing import Sample, Samples
 from pulse_server.database.connections import Database
 from pulse_server.database.statements import Rows, statements
+
+# ---------------------------------------------------------------- topics
+# Topics with their depths, rates and latencies, page by page.
+#
+# There may be 100,000 topics. The counts are cached, and no turn of the event loop walks all topics.
+#
+# Pages are cut from one sample for everyone. A count for each page would need one more index, which every
+# job would pay for. docs/figures.md#many-topics
 
 # The approximate size of a topic in an answer, without its name.
 _TOPIC_BYTES = 250
@@ -267,6 +259,17 @@ def _summed_up(depths: Sequence[TopicDepth]) -> TopicDepth:
 def _added(rates: Sequence[Rates]) -> Rates:
     return Rates(*(sum(column) for column in zip(*rates, strict=True))) if rates else Rates()
 
+
+# ---------------------------------------------------------------- statistics
+# Statistics by topic and minute: each server adds its counts to the database every few seconds.
+#
+# `Minutes` reads them for all servers. No job is read.
+#
+# Counts and buckets come from the metrics, so no job pays for them. The counts since the last statement are
+# lost when a server is killed; no job depends on them.
+#
+# Percentiles cannot be added up, neither over minutes nor over servers; buckets can, in SQL. All topics
+# together have a row of their own for each minute. docs/figures.md#statistics
 
 # How often each server adds its counts to the statistics by the minute.
 STATISTICS_INTERVAL = timedelta(seconds=5)

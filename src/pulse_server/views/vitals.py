@@ -1,21 +1,4 @@
-"""Runs that take longer than usual, by the runs of the last day.
-
-Watches for old snapshots that keep dead rows, and logs a warning once one has lasted too long.
-
-A queue's table suffers first: claimed jobs leave dead entries at the head of the claim index. As
-long as an old snapshot may see the entries, each claim has to step over all of them.
-
-Watches whether the database has disk space, and logs when it has none.
-
-Without space, submits and reports are refused one by one. A probe writes a temporary file, so that the
-end is noticed too, and a server without callers knows of it. The server stays ready: reads, heartbeats and
-running jobs continue, and callers get a sentence instead of no server.
-
-Vitals: gauges of the queue and its database, sampled in the background. A scrape makes no query.
-
-Counting at scrape time would double the load with a second scraper, and time out when the numbers
-matter. Counters kept by triggers would be the hottest row of the system. docs/figures.md#vitals
-"""
+"""Vitals of the queue and its database: long runs, old snapshots, space, gauges."""
 
 from __future__ import annotations
 
@@ -33,6 +16,9 @@ from pulse_server.base.loops import Loop
 from pulse_server.base.metrics import MOST_TOPICS, OTHER_TOPICS, Gauge, Labels, Metrics, latency
 from pulse_server.database.connections import Database
 from pulse_server.database.statements import Fetch, Rows, statements
+
+# ---------------------------------------------------------------- run times
+# Runs that take longer than usual, by the runs of the last day.
 
 # Shorter runs are never long: a topic of milliseconds may have a slow moment.
 SHORTEST_LONG_RUN = timedelta(minutes=1)
@@ -57,6 +43,13 @@ class LongRuns:
 
 
 log = logging.getLogger(__name__)
+
+
+# ---------------------------------------------------------------- horizon
+# Watches for old snapshots that keep dead rows, and logs a warning once one has lasted too long.
+#
+# A queue's table suffers first: claimed jobs leave dead entries at the head of the claim index. As
+# long as an old snapshot may see the entries, each claim has to step over all of them.
 
 
 class HolderKind(StrEnum):
@@ -187,6 +180,13 @@ def _facts(hold: _Hold) -> dict[str, object]:
     }
 
 
+# ---------------------------------------------------------------- space
+# Watches whether the database has disk space, and logs when it has none.
+#
+# Without space, submits and reports are refused one by one. A probe writes a temporary file, so that the
+# end is noticed too, and a server without callers knows of it. The server stays ready: reads, heartbeats and
+# running jobs continue, and callers get a sentence instead of no server.
+
 # Logged again after this while it lasts.
 REMINDER = timedelta(minutes=10)
 
@@ -241,6 +241,12 @@ class Space:
             log.info("database_has_space", extra={"since": self.full_since.isoformat()})
         self.full_since = self._logged_at = None
 
+
+# ---------------------------------------------------------------- vitals
+# Vitals: gauges of the queue and its database, sampled in the background. A scrape makes no query.
+#
+# Counting at scrape time would double the load with a second scraper, and time out when the numbers
+# matter. Counters kept by triggers would be the hottest row of the system. docs/figures.md#vitals
 
 _NO_LABELS: Labels = ()
 

@@ -1,25 +1,4 @@
-"""Checks the values of a message between servers. Each raises ValueError.
-
-Servers send none that fails. A value of another type or size would fail much later: in the stream of a
-watcher, or in a statement that looks up a thousand claims.
-
-Writes and reads transitions in the messages between servers.
-
-The messages between servers, as texts that fit into a NOTIFY.
-
-Keys may be missing, and unknown keys are ignored: servers of two releases share a line during an
-upgrade. Values are checked: one of another type would fail in the stream of a watcher.
-
-LISTEN and NOTIFY on a separate connection, never inside the transaction of a submit.
-
-NOTIFY takes a lock that every other notifying commit waits for. Inside submits it cut their rate to
-a twentieth. Here at most one small message per NOTIFY_SPACING is sent. A message may be lost: the
-dispatch tick still finds the work, and a server whose line was down looks up the claims it knows.
-ADR-0006
-
-Any role that may connect can LISTEN and NOTIFY. The name of the channel is a secret, and so is the key
-that seals the messages. ADR-0084
-"""
+"""Messages between servers: their texts, and the line that carries them."""
 
 from __future__ import annotations
 
@@ -42,6 +21,12 @@ from pulse_server.database.connector import Connector, DatabaseSession, describe
 from pulse_server.database.statements import statements
 from pulse_server.jobs.rules import Claim, JobStatus, Level, Progress
 from pulse_server.wakeups.watchers import Transition, Wakeup
+
+# ---------------------------------------------------------------- wakeup values
+# Checks the values of a message between servers. Each raises ValueError.
+#
+# Servers send none that fails. A value of another type or size would fail much later: in the stream of a
+# watcher, or in a statement that looks up a thousand claims.
 
 _INT32 = 2**31 - 1
 # The last second of the year 9999, as datetime has it.
@@ -90,6 +75,10 @@ def checked_moment(value: object) -> datetime:
     if seconds < 0:
         raise ValueError("before 1970")
     return datetime.fromtimestamp(seconds, UTC)
+
+
+# ---------------------------------------------------------------- wakeup transitions
+# Writes and reads transitions in the messages between servers.
 
 
 def transition_to_text(transition: Transition) -> str:
@@ -178,6 +167,12 @@ def in_parts(texts: Iterable[str], most_bytes: int) -> list[list[str]]:
 def _text_of_transition(entry: object) -> str:
     return json.dumps(entry, separators=(",", ":"))
 
+
+# ---------------------------------------------------------------- wakeup messages
+# The messages between servers, as texts that fit into a NOTIFY.
+#
+# Keys may be missing, and unknown keys are ignored: servers of two releases share a line during an
+# upgrade. Values are checked: one of another type would fail in the stream of a watcher.
 
 # Postgres takes payloads below 8,000 bytes. The rest goes into the next message.
 NOTIFY_BYTES = 7500
@@ -446,6 +441,17 @@ def _level(topic: object, priority: object, age_seconds: object) -> Level:
 def _text(message: object) -> str:
     return json.dumps(message, separators=(",", ":"))
 
+
+# ---------------------------------------------------------------- the line
+# LISTEN and NOTIFY on a separate connection, never inside the transaction of a submit.
+#
+# NOTIFY takes a lock that every other notifying commit waits for. Inside submits it cut their rate to
+# a twentieth. Here at most one small message per NOTIFY_SPACING is sent. A message may be lost: the
+# dispatch tick still finds the work, and a server whose line was down looks up the claims it knows.
+# ADR-0006
+#
+# Any role that may connect can LISTEN and NOTIFY. The name of the channel is a secret, and so is the key
+# that seals the messages. ADR-0084
 
 # ---------------------------------------------------------------- wakeup strangers
 # Messages on the channel that no server of this queue has sent: their number is bounded, and logged.

@@ -1,13 +1,4 @@
-"""Transitions: changes of jobs' statuses, for watchers. They are made right after a commit.
-
-What servers send each other. Messages may be lost: polling finds the same work.
-
-Watchers: clients that follow jobs through the transitions that any server commits.
-
-Without watchers there is no cost. With one, the servers send their transitions over the wake-up
-line. A transition that does not fit is dropped and counted: a watcher must never slow the queue
-down. docs/figures.md#lists-counts-and-watchers
-"""
+"""Transitions, the wake-ups that carry them, and the clients that follow them."""
 
 from __future__ import annotations
 
@@ -35,6 +26,9 @@ from pulse_server.jobs.rules import (
     Progress,
     Reaped,
 )
+
+# ---------------------------------------------------------------- transitions
+# Transitions: changes of jobs' statuses, for watchers. They are made right after a commit.
 
 TRANSITION_ERROR_CHARACTERS = 120
 
@@ -156,6 +150,10 @@ def _step(transition: Transition) -> tuple[int, int]:
     return transition.attempt, step
 
 
+# ---------------------------------------------------------------- wake-ups
+# What servers send each other. Messages may be lost: polling finds the same work.
+
+
 @dataclass(frozen=True, slots=True)
 class Wakeup:
     """A message between servers."""
@@ -200,6 +198,13 @@ class WakeupLine(Protocol):
         """Register a callback for each wake-up of another server."""
         ...
 
+
+# ---------------------------------------------------------------- watchers
+# Watchers: clients that follow jobs through the transitions that any server commits.
+#
+# Without watchers there is no cost. With one, the servers send their transitions over the wake-up
+# line. A transition that does not fit is dropped and counted: a watcher must never slow the queue
+# down. docs/figures.md#lists-counts-and-watchers
 
 # Other servers send transitions for this long after the last reminder that a server has watchers.
 WATCH_REMINDER = timedelta(seconds=5)

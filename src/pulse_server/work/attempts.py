@@ -1,15 +1,4 @@
-"""Reports: record the results of attempts, many requests in one statement.
-
-Leases: heartbeats extend them, up to the time limits of attempts.
-
-Reaps jobs whose leases have expired.
-
-An expired lease shows that no heartbeat was stored, not why. Longer leases would pay for the rare outage
-with each crash, and rows do not distinguish living workers from dead ones. ADR-0010,
-docs/figures.md#the-caution-of-the-watchdog
-
-Leases in a server: heartbeats that extend them, and the loops that find expired leases. ADR-0056
-"""
+"""Attempts: reports, leases, and the watchdog."""
 
 from __future__ import annotations
 
@@ -52,6 +41,9 @@ from pulse_server.jobs.rules import Claim, Ended, Job, JobStatus, ProgressReport
 from pulse_server.jobs.store import PostgresJobRepo
 from pulse_server.settings import Settings
 from pulse_server.topics.service import TopicRules
+
+# ---------------------------------------------------------------- reports
+# Reports: record the results of attempts, many requests in one statement.
 
 # Rows per statement: enough to spread the cost of a commit, few enough that the statement stays at ~25 ms.
 REPORT_BATCH = 1000
@@ -189,6 +181,9 @@ def _size_of_report(report: Report) -> int:
         text = report.error if isinstance(report, FailureReport) else report.reason
     return len(text) + (0 if report.progress is None else report.progress.size)
 
+
+# ---------------------------------------------------------------- leases
+# Leases: heartbeats extend them, up to the time limits of attempts.
 
 # Rows per statement: enough to spread the cost of a commit, few enough that the statement stays short.
 HEARTBEAT_BATCH = 5000
@@ -348,6 +343,13 @@ def _size_of_lease(beat: Claim | Beat) -> int:
     return beat.progress.size if isinstance(beat, Beat) and beat.progress is not None else 0
 
 
+# ---------------------------------------------------------------- watchdog
+# Reaps jobs whose leases have expired.
+#
+# An expired lease shows that no heartbeat was stored, not why. Longer leases would pay for the rare outage
+# with each crash, and rows do not distinguish living workers from dead ones. ADR-0010,
+# docs/figures.md#the-caution-of-the-watchdog
+
 # In lease TTLs: how long a database that answers, but late or with failures in between, delays reaping.
 MOST_CAUTION = 3
 # In lease TTLs: how long ago the last failed tick must be by then. Within that time each living worker has
@@ -468,6 +470,9 @@ def _log_expired(entry: Reaped) -> None:
         },
     )
 
+
+# ---------------------------------------------------------------- lease keeping
+# Leases in a server: heartbeats that extend them, and the loops that find expired leases. ADR-0056
 
 # A claim is two seconds old when it is settled: the checks of about three seconds of claims are unsettled.
 SETTLE_INTERVAL = timedelta(seconds=1)

@@ -1,11 +1,4 @@
-"""Jobs that arrive as columns: all of them at once if each can be stored, else one by one.
-
-The RPCs of jobs: submit them, read them, and act on one.
-
-The RPCs of selections: count the jobs that match a filter, and act on one batch of them.
-
-AwaitJobs: a stream on which clients wait for any number of jobs.
-"""
+"""The RPCs of jobs: submit, read, act on one or on many, and wait."""
 
 from __future__ import annotations
 
@@ -37,6 +30,9 @@ from pulse_server.topics.service import TopicRules
 from pulse_server.work.awaiting import Answer, AwaitedJobs, Waiter
 from pulse_server.work.jobs import Jobs, Selections
 from pulse_server.work.submissions import Submissions
+
+# ---------------------------------------------------------------- messages of columns
+# Jobs that arrive as columns: all of them at once if each can be stored, else one by one.
 
 
 def check_columns(request: pb.SubmitJobsRequest) -> None:
@@ -97,6 +93,10 @@ def each_job(columns: pb.JobColumns) -> Iterator[pb.SubmitJobRequest]:
 def _payloads(columns: pb.JobColumns) -> Iterator[bytes]:
     payloads = columns.payloads
     return (payloads[begin:end] for begin, end in pairwise(accumulate(columns.payload_sizes, initial=0)))
+
+
+# ---------------------------------------------------------------- jobs
+# The RPCs of jobs: submit them, read them, and act on one.
 
 
 class JobRpcs:
@@ -286,6 +286,10 @@ def _result(answer: Submitted | PulseError) -> pb.SubmitResult:
     )
 
 
+# ---------------------------------------------------------------- selections
+# The RPCs of selections: count the jobs that match a filter, and act on one batch of them.
+
+
 class SelectionRpcs:
     def __init__(self, selections: Selections) -> None:
         self._selections = selections
@@ -367,6 +371,9 @@ class SelectionRpcs:
             needed=batch.needed,
         )
 
+
+# ---------------------------------------------------------------- awaiting
+# AwaitJobs: a stream on which clients wait for any number of jobs.
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

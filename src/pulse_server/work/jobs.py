@@ -1,9 +1,4 @@
-"""Jobs: get, list and find them; cancel, retry, prioritize and delete them.
-
-Selections: count, cancel, retry, prioritize and delete all jobs that match a filter, batch by batch.
-
-A caller that stops between two batches leaves the rest unchanged.
-"""
+"""Acts on jobs: on one, and on all that match a filter."""
 
 from __future__ import annotations
 
@@ -19,6 +14,9 @@ from pulse_server.dispatch.publisher import Publisher
 from pulse_server.jobs.new_jobs import Scope
 from pulse_server.jobs.rules import LIVE, REDRIVABLE, TERMINAL, Job, JobFilter, JobStatus
 from pulse_server.jobs.store import PostgresJobRepo
+
+# ---------------------------------------------------------------- jobs
+# Jobs: get, list and find them; cancel, retry, prioritize and delete them.
 
 # Jobs that a prefix of an id may stand for before it is called ambiguous anyway.
 JOBS_FOUND = 10
@@ -218,6 +216,11 @@ def page_key(job: Job) -> PageKey:
 def job_weight(job: Job) -> int:
     return text_weight(job.metadata, job.last_error)
 
+
+# ---------------------------------------------------------------- selections
+# Selections: count, cancel, retry, prioritize and delete all jobs that match a filter, batch by batch.
+#
+# A caller that stops between two batches leaves the rest unchanged.
 
 # Canceled workflows that the answer to a retry names.
 WORKFLOWS_NAMED = 5

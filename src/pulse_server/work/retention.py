@@ -1,19 +1,4 @@
-"""Completed jobs by the day. Each method sends the SQL section of the same name.
-
-Makes the partitions of completed jobs ahead, and drops days that have been kept long enough.
-
-A drop takes an exclusive lock of the parent: completions would queue behind one that waits. So it waits
-for less time than a completion does, and is tried again. Jobs that are kept longer move out of their day
-before; in the default partition or in `pulse.jobs` they would be in the way of every day after.
-docs/figures.md#retention
-
-Retention: finished jobs, throttled keys and states of workers that left are deleted row by row, completed
-jobs by the day.
-
-Each statement deletes a bounded number of rows that it has locked and checked under the lock: a retry
-that came first wins. Between statements it rests, and no lock outlives a statement: a pass in one
-transaction would keep vacuum from everything. docs/figures.md#retention
-"""
+"""Finished jobs are forgotten: by the day, and row by row."""
 
 from __future__ import annotations
 
@@ -45,6 +30,10 @@ from pulse_server.topics.store import kept_from_column
 _SQL = statements(
     *("work/transitions.sql", "work/retention.sql", "work/completed_days.sql", "database/audit.sql"),
 )
+
+# ---------------------------------------------------------------- partitions of completed jobs
+# Completed jobs by the day. Each method sends the SQL section of the same name.
+
 # Bytes moved per statement: it rewrites the rows, including values stored out of line.
 _MOVED_BYTES = 8 * 1024 * 1024
 _DAY = timedelta(days=1)
@@ -180,6 +169,15 @@ async def _skip(_fetch: Fetch) -> Rows:
 
 
 log = logging.getLogger(__name__)
+
+
+# ---------------------------------------------------------------- the keeper of days
+# Makes the partitions of completed jobs ahead, and drops days that have been kept long enough.
+#
+# A drop takes an exclusive lock of the parent: completions would queue behind one that waits. So it waits
+# for less time than a completion does, and is tried again. Jobs that are kept longer move out of their day
+# before; in the default partition or in `pulse.jobs` they would be in the way of every day after.
+# docs/figures.md#retention
 
 # Today and two more: a server may be away for two days before jobs have no partition of their own.
 DAYS_AHEAD = 3
@@ -405,6 +403,14 @@ def is_longer(one: Kept, other: Kept) -> bool:
         return False
     return one is None or one > other
 
+
+# ---------------------------------------------------------------- retention
+# Retention: finished jobs, throttled keys and states of workers that left are deleted row by row, completed
+# jobs by the day.
+#
+# Each statement deletes a bounded number of rows that it has locked and checked under the lock: a retry
+# that came first wins. Between statements it rests, and no lock outlives a statement: a pass in one
+# transaction would keep vacuum from everything. docs/figures.md#retention
 
 # Between two passes, and with it how long a job may be kept beyond its time.
 RETENTION_INTERVAL = timedelta(minutes=5)

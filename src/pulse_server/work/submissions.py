@@ -1,17 +1,4 @@
-"""Submits: store new jobs, many requests in one statement.
-
-What applications stored or completed in transactions of their own, as the servers hear of it. ADR-0075
-
-Publishes the jobs that applications stored or completed in their own transactions. ADR-0075
-
-Makes delayed and retried jobs ready when their time has come.
-
-While a batch takes all that is due, one statement by due time does it. A full batch is followed by a
-walk from topic to topic. Only the walk would cost every quiet round a probe for each topic.
-docs/figures.md#promotion
-
-Cancels jobs that have not started within the time that they were submitted with.
-"""
+"""Jobs come in: submits, arrivals from applications, promotions, and bounds of the start."""
 
 from __future__ import annotations
 
@@ -36,6 +23,9 @@ from pulse_server.jobs.new_jobs import NewJob, Submitted, UniformJobs, kinds
 from pulse_server.jobs.reports import Arrival
 from pulse_server.jobs.rules import Cancellation, Claim, Level
 from pulse_server.jobs.store import PostgresJobRepo
+
+# ---------------------------------------------------------------- submissions
+# Submits: store new jobs, many requests in one statement.
 
 # Rows per statement: enough to spread the cost of a commit, few enough that the statement stays at ~25 ms.
 SUBMIT_BATCH = 1000
@@ -98,6 +88,10 @@ def _size_of_all(jobs: Sequence[NewJob]) -> int:
     return sum(map(_size, jobs))
 
 
+# ---------------------------------------------------------------- arrivals
+# What applications stored or completed in transactions of their own, as the servers hear of it. ADR-0075
+
+
 def replacements_of(arrivals: Sequence[Arrival]) -> list[Action]:
     """Return an action for each role that replaced waiting jobs, with the number of them as its count."""
     by_role: dict[str, list[Arrival]] = {}
@@ -119,6 +113,9 @@ def replacements_of(arrivals: Sequence[Arrival]) -> list[Action]:
         for role, replaced in by_role.items()
     ]
 
+
+# ---------------------------------------------------------------- the loop of arrivals
+# Publishes the jobs that applications stored or completed in their own transactions. ADR-0075
 
 # A job is found this long after the commit of its transaction, at the latest; and at once if the
 # application wakes a server.
@@ -226,6 +223,13 @@ def _arrival(
     return Arrival(topic, jobs, job_ids, level, replaced_by=replaced_by)
 
 
+# ---------------------------------------------------------------- promoter
+# Makes delayed and retried jobs ready when their time has come.
+#
+# While a batch takes all that is due, one statement by due time does it. A full batch is followed by a
+# walk from topic to topic. Only the walk would cost every quiet round a probe for each topic.
+# docs/figures.md#promotion
+
 # The longest that a due job waits for the promoter; usually it sleeps exactly until the next one is due.
 PROMOTE_INTERVAL = timedelta(milliseconds=500)
 PROMOTE_BATCH = 1000
@@ -280,6 +284,9 @@ def _older(levels: Iterable[Level], sent_at: float) -> list[Level]:
     seconds = lease_clock() - sent_at
     return [level._replace(age_seconds=level.age_seconds + seconds) for level in levels]
 
+
+# ---------------------------------------------------------------- start limits
+# Cancels jobs that have not started within the time that they were submitted with.
 
 CANCEL_BATCH = 1000
 # No claim takes an expired job: the interval only decides how soon it is shown as canceled.

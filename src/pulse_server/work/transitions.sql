@@ -1,4 +1,4 @@
--- Deletes finished jobs that have been kept long enough. jobs.sql has the rules for all
+-- Deletes finished jobs that have been kept long enough. jobs/transitions/jobs.sql has the rules for all
 -- transitions. Completed jobs have partitions by the day: completed_days.sql.
 
 -- name: delete_expired(completed, canceled, dead_lettered, shortest, after_time, after_id, jobs)

@@ -1,12 +1,4 @@
-"""Claims, reports and assignments of workers, between messages and the domain. Requests are checked here.
-
-Encodes deliveries for the stream of a worker, like protobuf and in less than half the time.
-
-A drain sends a thousand jobs in a message. Most jobs have only an id, a topic, a payload, an
-attempt, a run and a limit of attempts: their bytes are joined here. protobuf encodes the rest.
-
-The RPCs of work: stream jobs to a worker, and take its heartbeats and releases.
-"""
+"""The RPCs of work: stream jobs to a worker, and take its reports, heartbeats and releases."""
 
 from __future__ import annotations
 
@@ -52,6 +44,9 @@ from pulse_server.steps.rpcs import step_to_continue
 from pulse_server.steps.rules import check_signal_names, check_step_name
 from pulse_server.topics.service import TopicRules
 from pulse_server.work.attempts import Leases, Reports
+
+# ---------------------------------------------------------------- messages of work
+# Claims, reports and assignments of workers, between messages and the domain. Requests are checked here.
 
 
 def read_topics(names: Iterable[str]) -> frozenset[str]:
@@ -195,6 +190,12 @@ def assignment(job: ClaimedJob) -> pb.JobAssignment:
         message.steps.steps.extend(map(step_to_continue, job.steps))
     return message
 
+
+# ---------------------------------------------------------------- deliveries
+# Encodes deliveries for the stream of a worker, like protobuf and in less than half the time.
+#
+# A drain sends a thousand jobs in a message. Most jobs have only an id, a topic, a payload, an
+# attempt, a run and a limit of attempts: their bytes are joined here. protobuf encodes the rest.
 
 # Keys of fields: the number of the field, and how its value is encoded.
 _ASSIGNMENTS = b"\x12"  # of StreamJobsResponse: 2, with a length

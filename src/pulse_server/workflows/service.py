@@ -1,9 +1,4 @@
-"""Publishes what is done to jobs of workflows: they are stored together, and wait for each other. ADR-0077
-
-Lets jobs of workflows start once the jobs that they wait for have ended. ADR-0077
-
-Workflows: submit them, add to them, wait for them, cancel and retry them. ADR-0077
-"""
+"""Workflows: submit, add, wait, cancel and retry, and start the jobs that waited. ADR-0077"""
 
 from __future__ import annotations
 
@@ -44,6 +39,9 @@ from pulse_server.workflows.rules import (
 )
 from pulse_server.workflows.store import PostgresWorkflowRepo
 
+# ---------------------------------------------------------------- workflow publisher
+# Publishes what is done to jobs of workflows: they are stored together, and wait for each other. ADR-0077
+
 
 class WorkflowPublisher:
     def __init__(self, metrics: Metrics, watchers: Watchers, roster: Roster) -> None:
@@ -69,6 +67,9 @@ class WorkflowPublisher:
             lambda: [transition(job_id, topic, JobStatus.CANCELED) for job_id in job_ids]
         )
 
+
+# ---------------------------------------------------------------- settler
+# Lets jobs of workflows start once the jobs that they wait for have ended. ADR-0077
 
 # Each end of a job nudges the settler. A tick finds what a server left that died.
 SETTLE_INTERVAL = timedelta(milliseconds=500)
@@ -183,6 +184,9 @@ class WorkflowSettler:
             for ended in self._awaited.get(workflow_id, ()):
                 ended.set()
 
+
+# ---------------------------------------------------------------- workflows
+# Workflows: submit them, add to them, wait for them, cancel and retry them. ADR-0077
 
 # How often a workflow that a client waits for is read: it may end at another server.
 WAIT_LOOK = timedelta(milliseconds=500)

@@ -44,7 +44,7 @@ BEGIN
                 'raise PULSE_MAX_RESULT of pulsed.', octet_length(result), most));
         END IF;
     END IF;
-    -- A job whose id is stamped ahead of the time stays in pulse.jobs, as in completing.py.
+    -- A job whose id is stamped ahead of the time stays in pulse.jobs, as in jobs/leases.py.
     IF substr(id::text, 15, 1) = '7' AND {stamp_of_id} > clock_timestamp() + interval '30 minutes' THEN
         WITH claim AS (
             SELECT id AS id, worker AS worker_id, NULL::int AS attempt, run AS run, 1 AS place, result AS result

@@ -1,4 +1,4 @@
--- The files of this directory hold every statement that changes a row of pulse.jobs, by what it does:
+-- These files hold every statement that changes a row of pulse.jobs, by what it does:
 --
 --   jobs.sql       submit, cancel, retry, prioritize, delete
 --   undo.sql       revert an action of an operator
@@ -6,13 +6,13 @@
 --   claims.sql     claim, of one topic or several
 --   work.sql       complete, fail, extend, release
 --   reaping.sql    leases that expired
---   steps.sql      store steps, suspend, signal
 --   promotion.sql  waiting jobs whose time has come
---   schedules.sql  fires
---   retention.sql  finished jobs that have been kept long enough
+--
+-- Besides, transitions.sql of steps (store, suspend, signal), of schedules (fires), and of work (finished
+-- jobs that have been kept long enough).
 --
 -- Each statement's WHERE clause is the rule: zero rows means that the transition was not legal. No statement reads
--- first and writes later. docs/job-lifecycle.md draws the machine. Fragments such as {job} are in fragments/.
+-- first and writes later. docs/job-lifecycle.md draws the machine. Fragments such as {job} are in database/fragments/.
 --
 -- Four rules keep them fast at any table size (ADR-0007):
 --   * A table is joined by its key in a form that is no merge clause: `= ANY(ARRAY[driver.id])`, or

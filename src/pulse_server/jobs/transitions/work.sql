@@ -35,7 +35,7 @@ GROUP BY completed.topic;
 
 -- name: complete_in_place(ids, workers, worker, attempts, runs, results)
 -- complete_jobs for jobs that must stay in pulse.jobs: their ids have stamps in the future
--- (completing.py).
+-- (jobs/leases.py).
 WITH claim AS NOT MATERIALIZED (
     {compact_claims}
 ),
