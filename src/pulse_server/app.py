@@ -1,6 +1,6 @@
-"""Observation of a server: readiness, health, metrics, and the ports that publish them.
+"""The composition root: makes every part, starts them, and stops them in order.
 
-The composition root: wires stores to services to transport, starts them, and stops them in order.
+`Observation` has what reports on a server: readiness, health, metrics, and the port that publishes them.
 """
 
 from __future__ import annotations

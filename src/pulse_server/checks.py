@@ -1,14 +1,8 @@
 """`pulsed check`: reports problems in a configuration before a server starts with it.
 
-The findings of a check, and how they are printed.
-
-The settings as a list: each with its value and where it comes from, and no secret in it.
-
-Checks how the ports are protected: users, certificates, addresses.
-
-Checks the database: whether it responds, its schema fits, and its limits suffice.
-
-Runs the checks one after the other and prints their findings.
+It prints the settings, each with its value and where it comes from, and no secret. Then it checks how the
+ports are protected (users, certificates, addresses), and the database: whether it responds, its schema fits,
+and its limits suffice.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Structured logs: one JSON object per line, on standard error.
+"""The command `pulsed`. Its logs are one JSON object per line, on standard error.
 
-Memory and open files of this process: its size, the return of freed memory, the limit of files.
-
-The command `pulsed`.
+Freed memory is returned to the system, and the limit of open files is raised.
 """
 
 from __future__ import annotations

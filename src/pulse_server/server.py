@@ -1,6 +1,6 @@
-"""gRPC's health protocol and reflection, for load balancers and tools.
+"""The gRPC server: its options, its table of methods, and the port that it listens on.
 
-The gRPC server: its options, its table of methods, and the port that it listens on.
+Also gRPC's health protocol and reflection, for load balancers and tools.
 """
 
 from __future__ import annotations

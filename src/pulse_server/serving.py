@@ -1,6 +1,6 @@
-"""Sends the spans of this process to a collector, if the usual variables of OpenTelemetry name one.
+"""Serves until a signal ends it, and logs its start.
 
-Serves until a signal ends it, and logs its start.
+Spans of this process go to a collector, if the usual variables of OpenTelemetry name one.
 """
 
 from __future__ import annotations

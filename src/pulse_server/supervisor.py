@@ -1,12 +1,7 @@
 """Several server processes behind one port, started, watched and replaced by a supervisor.
 
-docs/figures.md#several-processes
-
-Ties a server process to its supervisor: one socket, by which each notices the other's end.
-
-The process reports that it serves, or why it cannot. The supervisor sends nothing.
-
-Starts the processes, replaces one that dies, passes signals on, and ends with all of them.
+It passes signals on, and ends with all of them. One socket ties a process to its supervisor, by which each
+notices the other's end. The process reports that it serves, or why it cannot. The supervisor sends nothing.
 docs/figures.md#several-processes
 """
 

@@ -1,8 +1,8 @@
 """Extends leases from a separate thread, so that a handler that blocks the event loop keeps its job.
 
 A worker to which pulsed reports that the database is away keeps its jobs for a lease from that heartbeat on:
-no server reaps them meanwhile. Without an answer it gives them up by its own clock. docs/figures.md#while-
-the-database-is-away
+no server reaps them meanwhile. Without an answer it gives them up by its own clock.
+docs/figures.md#while-the-database-is-away
 
 A retry, a last attempt and a job whose claim may be out of date are confirmed right before their handlers
 start. The confirmation is a heartbeat: from then on the attempt counts.

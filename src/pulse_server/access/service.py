@@ -1,7 +1,4 @@
-"""Authenticates callers of gRPC and HTTP.
-
-Authentication as a whole: the users, their source, and the check of their passwords.
-"""
+"""Authenticates callers of gRPC and HTTP: the users, the check of their passwords, and its throttle."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The users that an operator names, as `user:password` or `user:password:role`.
 
-The current users, and the callbacks for their changes.
+Those who keep something of a user are called back when the users change.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Groups errors: the same kind of error with the same message, but for values that vary from job to job.
+"""Bounds of the input, and defaults for omitted fields. A check that fails names the field.
 
-An error that names its cause has the group of its cause, as if that had been raised alone. The SDK writes
-both (`pulse.error_text`): the first line names the cause, and the text has it again below a label.
+Errors are grouped here, too. An error is grouped with those of its kind whose message is the same, but for
+values that vary from job to job. An error that names its cause has the group of its cause, as if that had
+been raised alone. The SDK writes both (`pulse.error_text`): the first line names the cause, and the text has
+it again below a label.
 
 The group is stored with the dead letter, so a change of the rules splits groups: earlier dead letters keep
 the old one. docs/figures.md#dead-letters
-
-Bounds of the input, and defaults for omitted fields. A check that fails names the field.
 """
 
 from __future__ import annotations

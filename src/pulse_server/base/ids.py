@@ -1,11 +1,10 @@
-"""Ids of jobs, schedules and servers: UUIDv7, so that ids made together lie together in the index.
+"""Ids of jobs, schedules and servers, tokens of pages, and what is derived from the secret of a queue.
 
-The secret of a queue, and what is derived from it: a value for each purpose. ADR-0084
+Ids are UUIDv7, so that ids made together lie together in the index. A token names the entry after which the
+next page starts: other changes do not shift it.
 
-It is a row of pulse.cluster_secret, which only roles that serve can read. Values of one purpose reveal
-nothing about those of another.
-
-Pages by key: a token names the entry after which the next page starts. Other changes do not shift it.
+The secret is a row of pulse.cluster_secret, which only roles that serve can read. A value is derived for each
+purpose; values of one purpose reveal nothing about those of another. ADR-0084
 """
 
 from __future__ import annotations

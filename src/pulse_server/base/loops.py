@@ -1,8 +1,7 @@
-"""The clock that leases are measured with on this host.
+"""Repeats an action until it is stopped: `Loop`, the one form of every background loop.
 
-Long lists in slices: the event loop serves other tasks in between.
-
-Repeats an action until it is stopped: the one form of every background loop.
+Long lists are worked through in slices: the event loop serves other tasks in between. Leases are measured
+with `lease_clock`.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""Durations, counted in buckets that grow by about a fifth, and percentiles of the buckets.
+"""Every metric of a server process, by name, and their instruments. docs/metrics.md explains their use.
 
-A bucket's number is stored with its count (pulse.topic_minutes), so the bounds never change: others would
-give the stored minutes another meaning.
+Only the thread of the event loop feeds them. Prometheus' client library locks for each value, which would be
+a tenth of a job's cost here. These only keep numbers; exposition.py formats them.
 
-Counters, histograms and gauges that cost next to nothing to feed.
-
-Only the thread of the event loop feeds them. Prometheus' client library locks for each value, which
-would be a tenth of a job's cost here. These only keep numbers; text_format.py formats them.
-
-Every metric of a server process, by name. docs/metrics.md explains the use of each.
+Durations are counted in buckets that grow by about a fifth. A bucket's number is stored with its count
+(pulse.topic_minutes), so the bounds never change: others would give the stored minutes another meaning.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Group commit: requests that arrive while a statement is in flight go out together in the next one.
+"""What concurrent callers share: a statement, an answer, and a bounded amount.
 
-Cached answers: concurrent callers share one query.
-
-Counts what callers have (bytes, slots, streams, awaited jobs), and bounds it. ADR-0038
+`GroupCommit`: requests that arrive while a statement is in flight go out together in the next one. `Samples`:
+cached answers. `Budget` counts what callers have (bytes, slots, streams, awaited jobs), and bounds it.
+ADR-0038
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""The action under way: the change that a caller requested, as the audit records it.
+"""The audit: an entry for each action, written in the transaction of the change. ADR-0081
 
-The change log sets it around the handler of a change. A plain submit, claim, report or heartbeat has none.
+The change log sets the action under way around the handler of a change: what a caller requested, as the audit
+records it. A plain submit, claim, report or heartbeat has none.
 
-Calls that the audit counts: one entry a minute for each user, method, peer and outcome.
-
-These are refused changes, and the submits of operators. A loop writes them: a caller that is refused a
-thousand times a second costs a few statements a minute.
-
-The audit: an entry for each action, written in the transaction of the change. ADR-0081
+Some calls are only counted, in one entry a minute for each user, method, peer and outcome: refused changes,
+and the submits of operators. A loop writes them: a caller that is refused a thousand times a second costs a
+few statements a minute.
 """
 
 from __future__ import annotations

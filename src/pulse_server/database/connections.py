@@ -1,10 +1,8 @@
-"""A few connections, opened when they are needed and lent for one statement at a time.
+"""The connection pools: their sizes, planner settings and timeouts.
 
-The driver's own pool makes two tasks per loan. They take a third of the time of a small statement.
-
-Finds which session holds the lock that a statement met: to log it, or for the answer to an operator.
-
-The connection pools: their sizes, planner settings and timeouts.
+Connections are opened when they are needed, and lent for one statement at a time. The driver's own pool makes
+two tasks per loan, which take a third of the time of a small statement. When a statement meets a lock, the
+session that holds it is looked up: for the log, or for the answer to an operator.
 """
 
 from __future__ import annotations

@@ -1,17 +1,12 @@
-"""Translates errors of the driver into errors that a caller can act on.
+"""Opens connections to the host of the database that accepts writes now. docs/figures.md#failover-and-poolers
 
-The settings of our sessions, independent of the defaults of the role, the database and the server.
+The driver also tries the hosts of a URL in turn, but under one timeout. A frozen primary uses all of it, and
+the promoted standby is never tried. Here each host has its own timeout, and the last host that responded is
+tried first.
 
-A pool adds what its statements need (database.py). A session has these from its start; behind a pooler each
-transaction sets them. docs/figures.md#failover-and-poolers
-
-TLS to the database: settings that the driver takes as arguments and not in the URL.
-
-Opens connections to the host of the database that accepts writes now. docs/figures.md#failover-and-poolers
-
-The driver also tries the hosts of a URL in turn, but under one timeout. A frozen primary uses all
-of it, and the promoted standby is never tried. Here each host has its own timeout, and the last
-host that responded is tried first.
+Sessions have settings of their own, whatever the role, the database and the server set: from their start, or
+behind a pooler in each transaction. A pool adds what its statements need (connections.py). Errors of the
+driver become errors that a caller can act on.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Waits for a database to accept connections, and reports why it does not.
+"""Inspects a database for `pulsed check`: its version, limits, settings and missing rights.
 
-The rights that the role of DB_HOST lacks, as statements that a DBA can run.
-
-The functions that applications call in their own transactions, and the rights to call them. ADR-0075
-
-How many connections this role may open, and which limit to raise if pulsed needs more.
-
-Inspects a database for `pulsed check`: its version, limits, settings and missing rights.
+The rights that the role of DB_HOST lacks are written as statements that a DBA can run. So are those to call
+the functions that applications use in their own transactions (ADR-0075). A start waits for a database that
+does not accept connections yet, and reports why.
 """
 
 from __future__ import annotations

@@ -1,29 +1,21 @@
-"""The functions of the database: a file each, with the fragments of the statements.
+"""Brings the schema up to date, and compares it with the server: its migrations and its functions.
 
-Applications call the functions in database/interface/. Their names have no version: a new option is a
-parameter with a default, at the end. Servers and the interface call the functions in
-database/functions/. Their names end with a version. Servers of two versions share the database during a
-rollout. So the text under a name may be improved, but a change of signature or meaning takes the
-next number. The checksum of the file is the function's comment, so that it is dropped with the
-function.
+Migrations are applied in the order of their numbers. Each is applied once, in a separate transaction, and
+recorded with its checksum. Then missing and changed functions are installed. Servers that start together take
+turns on an advisory lock, because an empty database has no row to lock. They poll for it: a session that
+waits inside pg_advisory_lock holds a snapshot, and CREATE INDEX CONCURRENTLY would wait for that snapshot.
 
-Compares the schema with the server: its migrations and functions, and the applied ones.
+The locks of a migration are taken before its first statement. A file that builds an index and then drops
+another would first take a weaker lock and then ask for a stronger one: a claim that holds one lock and waits
+for the other would deadlock with it. The transaction that blocks a migration is found while it waits:
+afterwards it cannot be found. docs/figures.md#migrations
 
-Takes the locks of a migration before its first statement.
-
-A file that builds an index and then drops another would first take a weaker lock and then ask for a
-stronger one. A claim that holds one lock and waits for the other would deadlock with it.
-docs/figures.md#migrations
-
-Finds the transaction that blocks a migration, while it waits: afterwards it cannot be found.
-
-Brings the schema up to date, also when several servers start at the same time.
-
-Migrations are applied in the order of their numbers. Each is applied once, in a separate
-transaction, and recorded with its checksum. Then missing and changed functions are installed.
-Servers that start together take turns on an advisory lock, because an empty database has no row to
-lock. They poll for it: a session that waits inside pg_advisory_lock holds a snapshot, and CREATE INDEX
-CONCURRENTLY would wait for that snapshot.
+Functions have a file each, with the fragments of the statements. Applications call those in
+database/interface/. Their names have no version: a new option is a parameter with a default, at the end.
+Servers and the interface call those in database/functions/. Their names end with a version. Servers of two
+versions share the database during a rollout. So the text under a name may be improved, but a change of
+signature or meaning takes the next number. The checksum of the file is the function's comment, so that it is
+dropped with the function.
 """
 
 from __future__ import annotations

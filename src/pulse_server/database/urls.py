@@ -1,8 +1,7 @@
-"""The connection parameters of libpq, which managed databases put in URLs, and their handling.
+"""DB_HOST as libpq would read it, put into the form that the driver takes.
 
-Takes a connection string apart, a URL or `key=value …`, as libpq does. No secret shows in its errors.
-
-DB_HOST as libpq would read it, put into the form that the driver takes.
+It is a URL or `key=value …`, and may have the parameters that managed databases put there. No secret shows in
+an error.
 """
 
 from __future__ import annotations

@@ -1,22 +1,17 @@
-"""Claim slots, failures and looks. A slow or failing claim holds up only its own group.
+"""The hub: claims for the connected workers.
 
-docs/figures.md#failing-and-slow-claims
+So the load on the database grows with servers, not with workers (ADR-0003). Workers that want the same topics
+share a group. A group claims when a wake-up says that it may have work, and at every tick in case a wake-up
+was lost. Looks show which topics have work. ADR-0006, ADR-0055
 
-While statements are quick there is one claim slot, and claims run one after the other. A statement
-that takes longer than CLAIM_PATIENCE keeps its slot until it ends; a further slot serves other groups.
-
-Looks show which topics have work, in case a wake-up was lost. ADR-0006, ADR-0055
+While statements are quick there is one claim slot, and claims run one after the other. A statement that takes
+longer than CLAIM_PATIENCE keeps its slot until it ends; a further slot serves other groups. A failing claim
+holds up only its own group. docs/figures.md#failing-and-slow-claims
 
 Hand-over: a new job goes to a worker that waits for it, in the statement that stores it. ADR-0030
 
 The jobs of a limited topic are stored and then claimed, in one statement. The claim decides which job of the
 topic is next, and whether it may start. ADR-0064
-
-The hub: the one claimer of this server.
-
-It claims for all connected workers, so the load on the database grows with servers, not with workers
-(ADR-0003). Workers that want the same topics share a group. A group claims when a wake-up says that it may
-have work, and at every tick in case a wake-up was lost.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""The span of a claim, in the trace that the job carries with it (docs/figures.md#traces).
-
-Only where OpenTelemetry is installed and a provider was set, by exporting.py or by opentelemetry-instrument.
-
-The publisher: after each commit it counts the change, announces it to watchers and wakes dispatch.
+"""The publisher: after each commit it counts the change, announces it to watchers and wakes dispatch.
 
 One method per transition of docs/job-lifecycle.md. A service asks the store for a change and publishes the
-answer here. Besides workflows/service.py nothing else counts jobs, announces transitions or wakes
-the hub. All methods take whole batches.
+answer here. Besides workflows/service.py nothing else counts jobs, announces transitions or wakes the hub.
+All methods take whole batches.
+
+A claim is also a span in the trace that the job carries with it, where OpenTelemetry is installed and a
+provider was set, by serving.py or by opentelemetry-instrument. docs/figures.md#traces
 """
 
 from __future__ import annotations

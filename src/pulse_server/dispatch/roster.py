@@ -1,12 +1,9 @@
-"""Demand: the topics that connected workers want, and whether there may be work in them.
-
-docs/figures.md#free-slots-by-topic
+"""The roster: the workers that are connected to this server, their jobs, and the topics that they want.
 
 A submit needs a worker that waits for its topic, and dispatch needs the group that claims next, among a
-thousand workers with a thousand topic sets. Nothing here looks at all of them: sessions record when their
-free slots may have changed, and only those are ranked again before the next question is answered.
-
-The roster: the workers that are connected to this server, and the jobs that they hold.
+thousand workers with a thousand topic sets. `Demand` looks at all of them for neither: sessions record when
+their free slots may have changed, and only those are ranked again before the next question is answered.
+docs/figures.md#free-slots-by-topic
 """
 
 from __future__ import annotations

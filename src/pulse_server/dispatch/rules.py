@@ -1,6 +1,6 @@
-"""A connected worker, as operators see it.
+"""The state that dispatch obeys: the pause switches, the topics with limits, the states of workers.
 
-The state that dispatch obeys: the pause switches, the topics with limits, the states of workers.
+And a connected worker, as operators see it.
 """
 
 from __future__ import annotations

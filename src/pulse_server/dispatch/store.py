@@ -1,8 +1,6 @@
-"""The pause switches, the limited topics and the states of workers.
+"""The pause switches, the limited topics and the states of workers; and claims under limits. ADR-0064
 
 Each method sends the SQL section of the same name.
-
-Claims under limits. Each method sends the SQL section of the same name. ADR-0064
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""The outbox of one worker: claimed jobs that wait to be sent, in the batches in which they were claimed.
+"""A session: one connected worker, the jobs that it holds, and its outbox of claimed jobs.
 
-The backlog: the payloads that are leased to workers of this server and not sent yet.
-
-A session: one connected worker, the jobs it holds, and the jobs waiting to be sent to it.
-
-Groups: the workers that want the same topics share one claim. And the free slots in them.
+Workers that want the same topics are a group and share a claim: `Group` ranks their free slots. `Backlog`
+counts the payloads that are leased to workers of this server and not sent yet.
 """
 
 from __future__ import annotations

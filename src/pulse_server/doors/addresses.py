@@ -1,6 +1,6 @@
 """Addresses: test and reserve listen addresses, and read the addresses of callers.
 
-Authentication by the settings, and the log of how the ports are protected.
+And the authentication that the settings ask for, with the log of how the ports are protected.
 """
 
 from __future__ import annotations

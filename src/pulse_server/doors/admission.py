@@ -1,22 +1,19 @@
-"""Sends responses. Responses that callers have not read yet are bounded in bytes. ADR-0038
-
-gRPC keeps a response until its caller reads it. A connection that reads nothing could make it keep
-a thousand responses. Each response is therefore counted from the write until it has left.
-
-Reads requests, so that the bytes of all that are read or answered are bounded. ADR-0038
-
-gRPC reads a message of up to MAX_MESSAGE_BYTES as a whole, does not report its size before, and waits without
-limit for one that does not end. Of a message that is not read yet it takes in 64 KiB. So a request waits for
-room for the largest one, and keeps what it takes until it is answered.
-
-Bounds the requests and streams of anonymous callers, which use the health service. ADR-0019
-
-Admits, reads and parses each request, and then calls its handler. ADR-0038
+"""Admits, reads and parses each request, calls its handler, and sends the response. ADR-0038
 
 gRPC reads the request of a unary handler before it calls the handler; a stream handler is called first. So
 each handler is registered as a stream handler. The wire format is the same.
 
-Authenticates callers and checks permissions: an interceptor that denies by default. ADR-0019
+An interceptor authenticates callers and checks permissions: it denies by default. The requests and streams of
+anonymous callers, which use the health service, are bounded. ADR-0019
+
+The bytes of all requests that are read or answered are bounded. gRPC reads a message of up to
+MAX_MESSAGE_BYTES as a whole, does not report its size before, and waits without limit for one that does not
+end. Of a message that is not read yet it takes in 64 KiB. So a request waits for room for the largest one,
+and keeps what it takes until it is answered.
+
+So are those of responses that callers have not read yet. gRPC keeps a response until its caller reads it. A
+connection that reads nothing could make it keep a thousand responses. Each response is therefore counted from
+the write until it has left.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""Parses requests, but none with hundreds of thousands of fields.
+"""The boundary of the server: parses requests, and maps errors to gRPC statuses.
 
-A list entry takes two bytes on the wire and 150 in memory, wherever it is nested. Protobuf merges
-repeats of a message, so each repeat lets nested lists grow: 4 MiB become 300 MB and block the event loop.
-So the fields of a large request are counted before it is parsed.
-
-Moments and durations, between messages and Python.
-
-The boundary of the server: parses requests, and maps errors to gRPC statuses.
+Moments and durations are converted here. A request with hundreds of thousands of fields is refused. A list
+entry takes two bytes on the wire and 150 in memory, wherever it is nested. Protobuf merges repeats of a
+message, so each repeat lets nested lists grow: 4 MiB become 300 MB and block the event loop. So the fields of
+a large request are counted before it is parsed.
 """
 
 from __future__ import annotations

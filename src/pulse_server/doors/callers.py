@@ -1,21 +1,16 @@
-"""Worker ids belong to the user that calls. docs/figures.md#worker-ids
+"""The caller of an RPC: its user, role and address, what it may call, and the log of what it changed.
 
-On a server with users `locked_by`, which fences a job, is user:name. Another user that sends the same name is
-another worker: it can neither report, extend or release jobs of the first nor replace its stream. This needs
-no lookup.
+A method that is not in the table of roles is denied to all of them.
 
-The caller of an RPC: its user, role and address.
+Worker ids belong to the user that calls. On a server with users `locked_by`, which fences a job, is
+user:name. Another user that sends the same name is another worker: it can neither report, extend or release
+jobs of the first nor replace its stream. This needs no lookup. docs/figures.md#worker-ids
 
-Which role may call which method. A method that is not in the table is denied to all roles.
-
-Logs one event for each requested change: the caller, the request, the reason and the outcome.
-
+The change log has one event for each requested change: the caller, the request, the reason and the outcome.
 It wraps all handlers in one place, so that none can omit it, and sets the action that the audit records. The
 frequent calls of producers and workers (submits, streams, reports, heartbeats, releases) are not logged: the
 metrics count them, and a job keeps its own history. A submit that replaces waiting jobs is logged. The audit
 counts the jobs that operators submit.
-
-The RPC of access: WhoAmI.
 """
 
 from __future__ import annotations

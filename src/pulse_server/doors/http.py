@@ -1,14 +1,7 @@
-"""Requests and answers of HTTP/1.1: the part that probes and scrapers need.
+"""The HTTP pages /healthz, /readyz and /metrics: of one process, and of a supervisor for all of them.
 
-Serves pages over HTTP/1.1: one request per connection, bounded in size, number and time.
-
-Requires a login for a page.
-
-The conditions under which a server can serve requests.
-
-Readiness: whether this server can serve requests, and why not.
-
-The HTTP pages /healthz, /readyz and /metrics: of one process, and of a supervisor for all of them.
+Of HTTP/1.1 it has what probes and scrapers need: one request per connection, bounded in size, number and
+time, and a login for a page. `Readiness` knows whether this server can serve requests, and why not.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""Room for requests, bounded in total and per caller, with a bounded queue.
+"""Bounds calls that are costly for the database or this process, in total and per caller.
 
-Bounds calls that are costly for the database or this process, in total and per caller.
-
-Closes connections on which no caller was let in. ADR-0038
-
-A connection without calls that answers the pings of the server keeps a file descriptor. gRPC closes it after
-CONNECTION_IDLE, for which clients that were let in may be silent. gRPC does not report connections to Python,
-so this module finds them among the sockets of the process, and shuts them down. gRPC then closes them.
+Connections on which no caller was let in are closed (ADR-0038). A connection without calls that answers the
+pings of the server keeps a file descriptor. gRPC closes it after CONNECTION_IDLE, for which clients that were
+let in may be silent. gRPC does not report connections to Python, so this module finds them among the sockets
+of the process, and shuts them down. gRPC then closes them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Reads the server's certificate and key, and tests them in a handshake.
+"""The server's certificate and key: read, tested in a handshake, and reloaded when their files change.
 
-The server's certificate, reloaded when its files change: a renewal needs no restart.
-docs/figures.md#certificates
+A renewal needs no restart. docs/figures.md#certificates
 """
 
 from __future__ import annotations

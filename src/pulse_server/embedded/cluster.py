@@ -1,10 +1,7 @@
-"""Makes a new data directory with an empty database `pulse`, completely or not at all.
+"""The embedded Postgres: made on first use, started as a child, stopped or dying with its parent.
 
-The embedded Postgres: made on first use, started as a child, stopped or dying with its parent.
-
-Keeps the embedded Postgres running while pulsed serves: starts it again when it ends.
-
-psql on the embedded database of a pulsed that runs.
+A new data directory has an empty database `pulse`, completely or not at all. While pulsed serves, a Postgres
+that ends is started again. `psql_command` opens a shell on the database of a pulsed that runs.
 """
 
 from __future__ import annotations

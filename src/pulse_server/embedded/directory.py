@@ -1,16 +1,15 @@
-"""The directory of the server's socket. Its path is the address of the database, so it stays the same.
-
-It is `socket` in the data directory. Where that path cannot be the address, it is a directory in /tmp with a
-name made from the path of the data directory.
-
-The directory that `pulsed` keeps its embedded database in, held by one process at a time.
+"""The directory that `pulsed` keeps its embedded database in, held by one process at a time.
 
 <directory>/postgres/      the data directory of Postgres
 <directory>/postgres.log   its log, with one predecessor
 <directory>/lock           held with flock; contains the holder's pid and its socket directory
-<directory>/socket/        the socket, while the server runs (see `sockets`)
+<directory>/socket/        the socket, while the server runs
 
-Finds Postgres binaries: in an installed wheel first, then on the system.
+The path of the socket is the address of the database, so it stays the same. Where `socket` in the data
+directory cannot be the address, it is a directory in /tmp with a name made from the path of the data
+directory.
+
+Binaries of Postgres are looked for in an installed wheel first, then on the system.
 """
 
 import contextlib

@@ -1,4 +1,7 @@
-"""What can go wrong with the embedded Postgres; each message says what to do next.
+"""Starts programs of the embedded Postgres, so that they end with this process whatever ends it.
+
+Postgres refuses root, and initdb refuses a user without a name: it is decided here as whom they run. What can
+go wrong says what to do next:
 
 EmbeddedError
 ├── EmbeddedUnavailable     no Postgres binaries on this machine that work
@@ -7,10 +10,6 @@ EmbeddedError
 ├── WrongMajorVersion       the data was written by a major version that is not installed
 ├── StartFailed             initdb or postgres ended, or did not get ready; quotes the end of its log
 └── RestartFailed           postgres ended while pulsed served, and could not be started again
-
-Decides as whom Postgres runs: it refuses root, and initdb refuses a user without a name.
-
-Starts programs through the launcher, so that they end with this process whatever ends it.
 """
 
 import os

@@ -1,22 +1,15 @@
-"""The columns of a job, once: of a new job, of a job as it is read, of a completed job.
+"""Stores new jobs, and looks up jobs that existed already.
 
-The fragments of the statements, and the values that are sent with them, are made from these tables. A new
-column is a line in each table that it belongs to. A test compares them with the schema.
+The statements take the columns of database/statements.py as arrays. Some also lease the jobs that they store.
+ADR-0030, ADR-0064
 
-Stores new jobs past the locks of other sessions. docs/figures.md#submits-past-locks
+A statement that met a lock has stored nothing. The jobs are then inserted in another transaction. It waits
+for the tables that every submit needs. Jobs that need another lock are refused, and the rest are stored.
+docs/figures.md#submits-past-locks
 
-A statement that met a lock has stored nothing. The jobs are then inserted in another transaction.
-It waits for the tables that every submit needs. Jobs that need another lock are refused, and the
-rest are stored.
-
-Stores new jobs, and looks up jobs that existed already.
-
-Stores new jobs with statements that also lease them. ADR-0030, ADR-0064
-
-Stores new jobs with a unique key, and retries jobs that hold one. ADR-0066
-
-The index decides races. A job that was left out is looked up. The submit may change the job that
-holds its key, guarded by that row. If the row has changed since, the insert is tried again.
+Of jobs with a unique key the index decides races. A job that was left out is looked up. The submit may change
+the job that holds its key, guarded by that row. If the row has changed since, the insert is tried again.
+ADR-0066
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
-"""Changes of jobs that skip the rows another session has locked. ADR-0042
+"""Changes of claimed jobs, and the lease checks by which expired leases are found.
 
-The stored steps of claimed jobs, which go to their workers with the jobs.
+Changes skip the rows that another session has locked (ADR-0042). Claims are of one topic, or across topics,
+which read more jobs and repeat (docs/figures.md#claims-over-many-topics). The stored steps of claimed jobs go
+to their workers with the jobs.
 
-Claims of one topic, and claims across topics, which read more jobs and repeat.
-docs/figures.md#claims-over-many-topics
+Most completed jobs move to their day's partition, a few have to stay (ADR-0057). An insert looks for
+completed jobs with its ids. The search starts at the stamp of the earliest id, less `STAMP_ALLOWANCE`. So a
+job may move only if it did not finish earlier than its own stamp less the allowance. A job with a later
+stamp, because its producer's clock is ahead, stays in pulse.jobs.
 
-Completed jobs: most move to their day's partition, a few have to stay. ADR-0057
-
-An insert looks for completed jobs with its ids. The search starts at the stamp of the earliest id,
-less `STAMP_ALLOWANCE`. So a job may move only if it did not finish earlier than its own stamp less
-the allowance. A job with a later stamp, because its producer's clock is ahead, stays in pulse.jobs.
-
-Lease checks: claims are settled, expired leases are found and reaped. ADR-0056
+Claims are settled, and expired leases reaped, by lease checks. ADR-0056
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Progress, between messages and the domain.
+"""Jobs and their progress, between messages and the domain.
 
-Jobs, between messages and the domain. Requests are checked here: InvalidArgument names the field.
+Requests are checked here: InvalidArgument names the field.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Unique jobs: at most one job of a topic and key waits, or lives. ADR-0066
+"""A job to store, the answer to a submit, and jobs that share all options, as columns.
 
-Jobs that share all options, as columns: a thousand jobs take a few objects, not a thousand.
+A thousand jobs with the same options take a few objects, not a thousand. Any layer may treat them as a plain
+sequence of jobs. The path of a bulk submit uses the columns.
 
-Any layer may treat them as a plain sequence of jobs. The path of a bulk submit uses the columns.
+Of unique jobs at most one of a topic and key waits, or lives. ADR-0066
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
-"""Progress, between the domain and the column of a job.
+"""Reads of the jobs table that change nothing, and rows of the driver as objects of the domain, and back.
 
-Converts rows of the driver to domain objects, and back to columns.
-
-Builds the statements that list and count jobs by a filter.
-
-The conditions are part of the text: `$1 IS NULL OR …` would leave the planner no index. Each arm
-reads one partial index in its order, so the cost of a page depends on its size alone: a list of
-live jobs never steps over finished ones, and a list of dead letters never over successes. Completed
-jobs have a separate arm, and a few of them are in pulse.jobs (ADR-0057).
-
-Reads of the jobs table that change nothing. Each method sends the SQL section of the same name.
+Each method sends the SQL section of the same name. The statements that list and count jobs are built from a
+filter. The conditions are part of the text: `$1 IS NULL OR …` would leave the planner no index. Each arm
+reads one partial index in its order, so the cost of a page depends on its size alone: a list of live jobs
+never steps over finished ones, and a list of dead letters never over successes. Completed jobs have a
+separate arm, and a few of them are in pulse.jobs (ADR-0057).
 """
 
 from __future__ import annotations

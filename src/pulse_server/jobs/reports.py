@@ -1,14 +1,8 @@
-"""Free slots of workers: what a claim fills, and what a hand-over takes.
+"""What statements about claimed jobs take and return.
 
-Heartbeats, and the outcome for the leases that they extend.
-
-What the promoter finds: jobs whose time has come.
-
-Workers' reports on their claims, and the judgment of a report that the fence refused.
-
-The jobs that one statement completed, by topic and not one by one: a batch may have a thousand.
-
-What an undo finds and leaves. docs/figures.md#undo
+That is slots of workers, heartbeats, reports, promotions and undos. A report that the fence refused is judged
+here: a repeat, or refused with a sentence. The jobs that one statement completed are kept by topic and not
+one by one: a batch may have a thousand. docs/figures.md#undo
 """
 
 from __future__ import annotations

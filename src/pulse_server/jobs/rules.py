@@ -1,11 +1,7 @@
-"""The states of a job and the arrows between them. docs/job-lifecycle.md draws the same machine.
+"""The states of a job and the arrows between them, and the nouns: a job, a claim on it, its progress.
 
-How far an attempt has come: as its worker reports it, and as it is stored.
-
-The nouns: a job to insert, a stored job, a claim on it, and the outcomes.
-
-Types that exist once per job on the hot path are named tuples: as immutable as a frozen dataclass,
-and made in a third of the time.
+docs/job-lifecycle.md draws the same machine. Types that exist once per job on the hot path are named tuples:
+as immutable as a frozen dataclass, and made in a third of the time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Whole lists, for callers of the original contract, which has neither limit nor page token.
+"""The RPCs of schedules. Requests are checked here.
 
-Schedules, between messages and the domain. Requests are checked here.
-
-The RPCs of schedules.
+Callers of the original contract, which has neither limit nor page token, get whole lists.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """The nouns of scheduling: when to fire, what to insert, and how far the cursor has come.
 
-When a timetable fires. Pure: the caller says what time it is.
+When a timetable fires is pure: the caller says what time it is.
 
-Who owns an entry of a schedule: an operator, or the code that declares it. ADR-0086
-
-An entry that an operator has set wins over what code declares, until it is handed back. The
-schedule keeps what the code declares in its place.
+Each entry has an owner: an operator, or the code that declares it. An entry that an operator has set wins
+over what code declares, until it is handed back. The schedule keeps what the code declares in its place.
+ADR-0086
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Requests for schedules: definitions and changes, and how they apply to stored schedules.
+"""Schedules: create, change, pause, fire and list them.
 
-Schedules: create, change, pause, fire and list them. Their fires are ordinary jobs.
-
-Fires due schedules.
+Their fires are ordinary jobs, which the `Scheduler` makes.
 """
 
 from __future__ import annotations

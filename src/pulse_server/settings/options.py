@@ -1,8 +1,6 @@
-"""Texts to values. Each function names the setting in the sentence that it raises, and never a secret.
+"""Every option of pulsed: its variable, flag, default and purpose. `--help` prints it.
 
-The type of an option of pulsed.
-
-Every option of pulsed: its variable, flag, default and purpose. `--help` prints it.
+The function that reads an option's text names the setting in the sentence that it raises, and never a secret.
 """
 
 from __future__ import annotations

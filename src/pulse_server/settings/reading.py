@@ -1,6 +1,6 @@
-"""The settings of one server, and how they are read: every problem is reported, not only the first.
+"""The settings of one server, and how they are read, from the environment and the command line.
 
-The command line of pulsed, made from the table of options.
+Every problem is reported, not only the first.
 """
 
 from __future__ import annotations

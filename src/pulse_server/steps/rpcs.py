@@ -1,7 +1,4 @@
-"""Steps, between messages and the domain.
-
-The RPCs of steps and signals.
-"""
+"""The RPCs of steps and signals. Requests are checked here."""
 
 from __future__ import annotations
 

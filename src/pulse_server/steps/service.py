@@ -1,9 +1,8 @@
-"""Steps: store them, list them, and pass signals to jobs. Suspensions are reports (reports.py). ADR-0069
+"""Steps: store them, list them, and pass signals to jobs. ADR-0069
 
-Forgets steps and signals whose job is gone. ADR-0069
-
-The statements that complete or delete a job delete its steps and signals too. Leftovers come from
-servers of the release before, which do not know steps.
+Suspensions are reports (work/attempts.py). A loop forgets steps and signals whose job is gone. The statements
+that complete or delete a job delete its steps and signals too. Leftovers come from servers of the release
+before, which do not know steps.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""The topics that a user serves: it has a worker for them, connected to any server.
+"""The RPCs of topics: settings, limits in use, lanes and holds. Requests are checked here.
 
-Topics that no worker takes: a note for the callers that enqueue, schedule or wait for their jobs.
-
-Workers of all servers count. A worker of another server counts once that server has recorded it, within
-seconds.
-
-Notes in answers about topics that no worker takes.
-
-The RPCs of topics: settings, limits in use, lanes and holds. Requests are checked here.
+A user serves a topic if it has a worker for it, connected to any server. Answers to callers that enqueue,
+schedule or wait for jobs have a note about topics that no worker takes. A worker of another server counts
+once that server has recorded it, within seconds.
 """
 
 from __future__ import annotations

@@ -5,9 +5,7 @@ the settings of the servers. Of limits the connected workers decide together, by
 connected, the last entries stay in force. Of how jobs run the newest declaration counts, connected or not.
 docs/figures.md#retention, ADR-0060, ADR-0065
 
-Limits in force: how many jobs of a topic run at once or start in a period, and whose turn it is.
-
-topics/rules.py decides which limits are in force. ADR-0064
+Limits say how many jobs of a topic run at once or start in a period, and whose turn it is. ADR-0064
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Settings of topics: changes by operators, declarations of workers, and what is in force.
 
-The state of limits: running jobs, waiting jobs, the next start. Holds topics, weighs lanes.
-
-Keeps limits exact: ends limits that were removed, proves the counts, and shows them. ADR-0064
+And limits: their state (running jobs, waiting jobs, the next start), holds of topics, weights of lanes. A
+sweep keeps them exact: it ends limits that were removed, proves the counts, and shows them. ADR-0064
 """
 
 from __future__ import annotations

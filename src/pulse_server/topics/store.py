@@ -1,6 +1,6 @@
-"""The settings of topics. Each method sends the SQL section of the same name, or says which.
+"""The settings and the limits of topics. Each method sends the SQL section of the same name, or says which.
 
-Limits. Each method sends the SQL section of the same name; most of them call a function. ADR-0064
+Most statements of limits call a function. ADR-0064
 """
 
 from __future__ import annotations

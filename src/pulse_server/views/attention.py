@@ -1,8 +1,6 @@
-"""The rules of attention: which facts need an operator, in a sentence, and how much harm they do.
+"""What needs an operator's attention in the whole queue, by harm: the rules, and a sentence for each finding.
 
-What needs an operator's attention in the whole queue, by harm.
-
-Dead letters, grouped by error. Counts are cached: concurrent callers share one query.
+Dead letters are grouped by error. Counts are cached: concurrent callers share one query.
 docs/figures.md#dead-letters
 """
 

@@ -1,8 +1,7 @@
 """Why a job does not run, in a sentence: its state, and the first gate of the claim that is closed.
 
-Why jobs do not run: the facts of the database and of the workers of all servers, explained.
-
-The workers and their jobs are cached for a second: concurrent callers share one query.
+The facts are of the database and of the workers of all servers. The workers and their jobs are cached for a
+second: concurrent callers share one query.
 """
 
 from __future__ import annotations

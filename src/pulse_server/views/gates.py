@@ -1,10 +1,7 @@
-"""Phrases of sentences about jobs and topics: counts, durations, moments, texts of users.
+"""The gates of the claim: what keeps a ready job from starting, in a sentence each.
 
-The facts that decide whether a job may start, and the explanation that is made of them.
-
-The gates of the claim: what keeps a ready job from starting, in a sentence each.
-
-tests/postgres/test_explained_gates.py compares them with the claim.
+The facts that decide it are here as well. tests/postgres/test_explained_gates.py compares them with the
+claim.
 """
 
 from __future__ import annotations

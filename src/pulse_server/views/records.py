@@ -1,11 +1,9 @@
-"""Searches jobs by any part of their id, topic, worker, lane or keys, and by fields of their payloads.
+"""Searches jobs, exports finished ones, and reads the audit, page by page.
 
-A search compares the newest jobs of its filter one by one, a bounded number of them, and passes a bounded
-number of jobs of other topics. Its token continues with older ones.
-
-Exports finished jobs, page by page, in the order of submission. docs/figures.md#retention
-
-The audit as operators read it. database/audit.py writes the entries of changes. ADR-0081
+A search compares any part of ids, topics, workers, lanes and keys, and fields of payloads. It compares the
+newest jobs of its filter one by one, a bounded number of them, and passes a bounded number of jobs of other
+topics. Its token continues with older ones. An export is in the order of submission
+(docs/figures.md#retention). database/audit.py writes the entries of changes. ADR-0081
 """
 
 from __future__ import annotations

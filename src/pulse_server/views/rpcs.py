@@ -1,10 +1,7 @@
-"""The overview, from the domain to messages.
+"""The RPCs of what is only read.
 
-The RPCs of the overview: topics, workers, servers, statistics, dead letters and transitions.
-
-ExportJobs: finished jobs as a stream. SearchJobs: jobs by a part of what they have.
-
-The RPC of the audit.
+That is topics, workers, servers, statistics, dead letters, transitions, search and the audit. ExportJobs
+sends finished jobs as a stream.
 """
 
 from __future__ import annotations

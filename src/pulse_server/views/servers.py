@@ -1,6 +1,6 @@
-"""Workers: the jobs that each holds, and pages of them.
+"""Servers and their connected workers, with the jobs that each holds.
 
-Servers and their connected workers. Each server keeps its own row, so that each can list all of them.
+Each server keeps its own row, so that each can list all of them.
 """
 
 from __future__ import annotations

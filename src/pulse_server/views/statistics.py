@@ -1,13 +1,10 @@
-"""Topics with their depths, rates and latencies, page by page.
+"""Topics with their depths, rates and latencies, and statistics by topic and minute.
 
 There may be 100,000 topics. The counts are cached, and no turn of the event loop walks all topics.
 
-Statistics by topic and minute: each server adds its counts to the database every few seconds.
-
-`Minutes` reads them for all servers. No job is read.
-
-Counts and buckets come from the metrics, so no job pays for them. The counts since the last statement are
-lost when a server is killed; no job depends on them.
+Each server adds its counts to the database every few seconds, and `Minutes` reads them for all servers.
+Counts and buckets come from the metrics, so no job is read and no job pays for them. The counts since the
+last statement are lost when a server is killed; no job depends on them.
 """
 
 from __future__ import annotations

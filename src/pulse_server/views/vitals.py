@@ -1,17 +1,13 @@
-"""Runs that take longer than usual, by the runs of the last day.
+"""Vitals: gauges of the queue and its database, sampled in the background. A scrape makes no query.
 
-Watches for old snapshots that keep dead rows, and logs a warning once one has lasted too long.
+`Horizon` watches for old snapshots that keep dead rows, and logs a warning once one has lasted too long. A
+queue's table suffers first: claimed jobs leave dead entries at the head of the claim index. As long as an old
+snapshot may see the entries, each claim has to step over all of them.
 
-A queue's table suffers first: claimed jobs leave dead entries at the head of the claim index. As
-long as an old snapshot may see the entries, each claim has to step over all of them.
-
-Watches whether the database has disk space, and logs when it has none.
-
-Without space, submits and reports are refused one by one. A probe writes a temporary file, so that the
-end is noticed too, and a server without callers knows of it. The server stays ready: reads, heartbeats and
-running jobs continue, and callers get a sentence instead of no server.
-
-Vitals: gauges of the queue and its database, sampled in the background. A scrape makes no query.
+`Space` watches whether the database has disk space, and logs when it has none. Without space, submits and
+reports are refused one by one. A probe writes a temporary file, so that the end is noticed too, and a server
+without callers knows of it. The server stays ready: reads, heartbeats and running jobs continue, and callers
+get a sentence instead of no server.
 """
 
 from __future__ import annotations

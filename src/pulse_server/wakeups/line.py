@@ -1,24 +1,15 @@
-"""Checks the values of a message between servers. Each raises ValueError.
+"""LISTEN and NOTIFY on a separate connection, never inside the transaction of a submit. ADR-0006
 
-Servers send none that fails. A value of another type or size would fail much later: in the stream of a
-watcher, or in a statement that looks up a thousand claims.
+NOTIFY takes a lock that every other notifying commit waits for. Inside submits it cut their rate to a
+twentieth. Here at most one small message per NOTIFY_SPACING is sent. A message may be lost: the dispatch tick
+still finds the work, and a server whose line was down looks up the claims it knows.
 
-Writes and reads transitions in the messages between servers.
+Messages are texts that fit into a NOTIFY. Keys may be missing, and unknown keys are ignored: servers of two
+releases share a line during an upgrade. Values are checked. Servers send none that fails; one of another type
+or size would fail much later, in the stream of a watcher, or in a statement that looks up a thousand claims.
 
-The messages between servers, as texts that fit into a NOTIFY.
-
-Keys may be missing, and unknown keys are ignored: servers of two releases share a line during an
-upgrade. Values are checked: one of another type would fail in the stream of a watcher.
-
-LISTEN and NOTIFY on a separate connection, never inside the transaction of a submit.
-
-NOTIFY takes a lock that every other notifying commit waits for. Inside submits it cut their rate to
-a twentieth. Here at most one small message per NOTIFY_SPACING is sent. A message may be lost: the
-dispatch tick still finds the work, and a server whose line was down looks up the claims it knows.
-ADR-0006
-
-Any role that may connect can LISTEN and NOTIFY. The name of the channel is a secret, and so is the key
-that seals the messages. ADR-0084
+Any role that may connect can LISTEN and NOTIFY. The name of the channel is a secret, and so is the key that
+seals the messages. ADR-0084
 """
 
 from __future__ import annotations

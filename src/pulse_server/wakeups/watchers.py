@@ -1,12 +1,10 @@
-"""Transitions: changes of jobs' statuses, for watchers. They are made right after a commit.
+"""Watchers: clients that follow jobs through the transitions that any server commits.
 
-What servers send each other. Messages may be lost: polling finds the same work.
+Without watchers there is no cost. With one, the servers send their transitions over the wake-up line. A
+transition that does not fit is dropped and counted: a watcher must never slow the queue down.
+docs/figures.md#lists-counts-and-watchers
 
-Watchers: clients that follow jobs through the transitions that any server commits.
-
-Without watchers there is no cost. With one, the servers send their transitions over the wake-up
-line. A transition that does not fit is dropped and counted: a watcher must never slow the queue
-down. docs/figures.md#lists-counts-and-watchers
+What servers send each other is a `Wakeup`. It may be lost: polling finds the same work.
 """
 
 from __future__ import annotations

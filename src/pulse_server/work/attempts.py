@@ -1,10 +1,8 @@
-"""Reports: record the results of attempts, many requests in one statement.
+"""Attempts: record their results, extend their leases, and reap those whose leases have expired.
 
-Leases: heartbeats extend them, up to the time limits of attempts.
-
-Reaps jobs whose leases have expired.
-
-Leases in a server: heartbeats that extend them, and the loops that find expired leases. ADR-0056
+Reports and heartbeats of many requests share a statement. A heartbeat extends a lease up to the time limit of
+the attempt. Three loops find expired leases: the watchdog, the settler of lease checks, and their sweep.
+ADR-0056
 """
 
 from __future__ import annotations

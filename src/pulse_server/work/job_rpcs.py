@@ -1,10 +1,7 @@
-"""Jobs that arrive as columns: all of them at once if each can be stored, else one by one.
+"""The RPCs of jobs: submit them, read them, act on one or on all that match a filter, and wait for them.
 
-The RPCs of jobs: submit them, read them, and act on one.
-
-The RPCs of selections: count the jobs that match a filter, and act on one batch of them.
-
-AwaitJobs: a stream on which clients wait for any number of jobs.
+Jobs that arrive as columns are stored all at once if each can be stored, else one by one. AwaitJobs is a
+stream on which clients wait for any number of jobs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Jobs: get, list and find them; cancel, retry, prioritize and delete them.
+"""Jobs: get, list and find them; cancel, retry, prioritize and delete them, also all that match a filter.
 
-Selections: count, cancel, retry, prioritize and delete all jobs that match a filter, batch by batch.
-
-A caller that stops between two batches leaves the rest unchanged.
+A selection is worked through batch by batch. A caller that stops between two batches leaves the rest
+unchanged.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Completed jobs by the day. Each method sends the SQL section of the same name.
+"""Retention: deletes jobs that have been kept long enough. docs/figures.md#retention
 
-Makes the partitions of completed jobs ahead, and drops days that have been kept long enough.
-docs/figures.md#retention
-
-Retention: finished jobs, throttled keys and states of workers that left are deleted row by row, completed
-jobs by the day. docs/figures.md#retention
+Finished jobs, throttled keys and states of workers that left are deleted row by row, completed jobs by the
+day. Partitions of completed jobs are made ahead, and days that have been kept long enough are dropped. Each
+method of a store sends the SQL section of the same name.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Submits: store new jobs, many requests in one statement.
+"""Submits: store new jobs, many requests in one statement; and the loops that make jobs ready.
 
-What applications stored or completed in transactions of their own, as the servers hear of it. ADR-0075
-
-Publishes the jobs that applications stored or completed in their own transactions. ADR-0075
-
-Makes delayed and retried jobs ready when their time has come.
-
-Cancels jobs that have not started within the time that they were submitted with.
+`Arrivals` publishes what applications stored or completed in transactions of their own (ADR-0075). `Promoter`
+makes delayed and retried jobs ready when their time has come. `StartLimits` cancels jobs that have not
+started within the time that they were submitted with.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Claims, reports and assignments of workers, between messages and the domain. Requests are checked here.
+"""The RPCs of work: stream jobs to a worker, and take its reports, heartbeats and releases.
 
-Encodes deliveries for the stream of a worker, like protobuf and in less than half the time.
-
-A drain sends a thousand jobs in a message. Most jobs have only an id, a topic, a payload, an
-attempt, a run and a limit of attempts: their bytes are joined here. protobuf encodes the rest.
-
-The RPCs of work: stream jobs to a worker, and take its heartbeats and releases.
+Requests are checked here. Deliveries are encoded like protobuf, in less than half the time. A drain sends a
+thousand jobs in a message. Most jobs have only an id, a topic, a payload, an attempt, a run and a limit of
+attempts: their bytes are joined here. protobuf encodes the rest.
 """
 
 from __future__ import annotations

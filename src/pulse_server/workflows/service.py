@@ -1,8 +1,7 @@
-"""Publishes what is done to jobs of workflows: they are stored together, and wait for each other. ADR-0077
+"""Workflows: submit them, add to them, wait for them, cancel and retry them. ADR-0077
 
-Lets jobs of workflows start once the jobs that they wait for have ended. ADR-0077
-
-Workflows: submit them, add to them, wait for them, cancel and retry them. ADR-0077
+A settler lets their jobs start once the jobs that they wait for have ended. A publisher of its own announces
+what is done to jobs of workflows.
 """
 
 from __future__ import annotations
