@@ -1,6 +1,6 @@
 """The addresses of pulsed, with credentials and TLS. Validated when the client is created.
 
-TLS of a client: the authorities it trusts, its own certificate, and the server name it expects.
+TLS knows the authorities that the client trusts, its own certificate, and the server name that it expects.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""Jobs: submitted, shown, watched and changed."""
+"""Jobs: submitted, shown, watched and changed.
+
+In this order: `commands`, `actions`, `bulk` and `loops`, `views` (rows and JSON).
+"""

@@ -1,1 +1,1 @@
-"""Schedules: commands and views."""
+"""Schedules: commands, and views (rows and JSON) that they stand on."""

@@ -1,1 +1,1 @@
-"""Topics: their counts, settings, limits, lanes and pauses."""
+"""Topics: their counts, settings, limits, lanes and pauses. Commands stand on views."""

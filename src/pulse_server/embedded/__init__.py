@@ -1,4 +1,7 @@
-"""A Postgres of one's own, for `pulsed` without DB_HOST: a child process on a private unix socket."""
+"""A Postgres of one's own, for `pulsed` without DB_HOST: a child process on a private unix socket.
+
+It imports no other room, and `launch.py` only the standard library. Start with `cluster.py`.
+"""
 
 from pulse_server.embedded.cluster import EmbeddedPostgres, kept, psql_command
 from pulse_server.embedded.directory import default_data_directory

@@ -1,6 +1,6 @@
 """Becomes initdb or postgres, under an identity that Postgres accepts, and bound to its parent's life.
 
-Run as a script by `child.spawn`: `python -I -S launch.py name=value... -- command...`, with the standard
+Run as a script by processes.py: `python -I -S launch.py name=value... -- command...`, with the standard
 library only, because every start pays for its imports. The arguments:
 
     parent=PID            the process whose death ends the command

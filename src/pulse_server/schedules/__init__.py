@@ -1,4 +1,8 @@
-"""Schedules: rules, store, service and RPCs."""
+"""Schedules: timetables, and the scheduler that fires them. Their fires are ordinary jobs.
+
+It imports `work`, `topics`, `dispatch` and the rooms below them. Start with `rules.py`, then `Scheduler` in
+`service.py`.
+"""
 
 from __future__ import annotations
 

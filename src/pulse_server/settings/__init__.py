@@ -1,4 +1,7 @@
-"""The operator's settings: one table of options, read from the environment and flags. Flags win."""
+"""The operator's settings: one table of options, read from the environment and flags. Flags win.
+
+It imports `database`, `embedded`, `access` and `base`. Start with `options.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Steps and signals of jobs: rules, store, service and RPCs. ADR-0069"""
+"""Steps and signals of jobs. ADR-0069
+
+It imports `dispatch` and rooms below it. Start with `rules.py`, then `transitions.sql`.
+"""
 
 from __future__ import annotations
 

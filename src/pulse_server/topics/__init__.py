@@ -1,4 +1,8 @@
-"""Topics: their settings, limits, lanes and holds, and who takes their jobs."""
+"""Topics: their settings, limits, lanes and holds, and which of them no worker takes.
+
+It imports `dispatch` and the rooms below it. Start with `rules.py` (which value is in force), then
+`service.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Schedules: pages, forms and views."""
+"""Schedules: pages, forms and views. Pages call pulsed; views compute from the answers."""

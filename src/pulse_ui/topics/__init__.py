@@ -1,1 +1,1 @@
-"""Topics: pages and views of their settings, limits and pauses."""
+"""Topics: pages and views of their settings, limits and pauses. Pages call pulsed."""

@@ -1,1 +1,1 @@
-"""Workflows: pages, views and the layout of their drawing."""
+"""Workflows: pages, views and the layout of their drawing. Pages call pulsed; the layout is pure."""
