@@ -27,7 +27,7 @@ class NextRelease:
         shutil.copytree(_ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
         database = source / "pulse_server" / "database"
         (database / "migrations" / f"{NAME}.sql").write_text(_MIGRATION, encoding="utf-8")
-        functions = database / "functions"
+        functions = source / "pulse_server" / "jobs" / "functions"
         replaced = functions / "completed_among_v1.sql"
         text = replaced.read_text(encoding="utf-8")
         replaced.write_text(f"-- With other content.\n{text}", encoding="utf-8")

@@ -13,12 +13,18 @@ _ALL = sorted(
     for file in _ROOT.rglob("*.sql")
     if not (name := str(file.relative_to(_ROOT))).startswith("database/migrations/")
 )
-FRAGMENTS = [file for file in _ALL if file.startswith("database/fragments/")]
-FUNCTIONS = [file for file in _ALL if file.startswith("database/functions/")]
+FRAGMENTS = [file for file in _ALL if "/fragments" in file]
+FUNCTIONS = [file for file in _ALL if "/functions/" in file]
 FILES = [file for file in _ALL if file not in (*FRAGMENTS, *FUNCTIONS)]
 TRANSITION_FILES = [file for file in FILES if "transitions" in file]
 # Every change of a job's state.
 TRANSITIONS = statements(*TRANSITION_FILES)
+
+
+def function(name: str) -> str:
+    """The text of a function."""
+    (file,) = (file for file in FUNCTIONS if file.endswith(f"/{name}.sql"))
+    return read(file)
 
 
 def read(file: str) -> str:

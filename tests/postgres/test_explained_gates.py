@@ -20,7 +20,7 @@ from pulse_server.views.servers import Servers
 from pulse_server.wakeups.line import NoWakeupLine
 from tests.fakes.store import LEASE, Store, a_job
 from tests.postgres.sessions import Connection
-from tests.postgres.sql_files import read
+from tests.postgres.sql_files import function, read
 from tests.rows import each_row
 from tests.transport.test_rpc_explain import WORDS
 
@@ -109,7 +109,7 @@ NO_GATES = {
 
 def code_of(name: str) -> str:
     """The function without its comments."""
-    return re.sub(r"--.*", "", read(f"database/functions/{name}_v1.sql"))
+    return re.sub(r"--.*", "", function(f"{name}_v1"))
 
 
 def conditions(text: str) -> list[str]:

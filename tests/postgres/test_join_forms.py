@@ -16,13 +16,13 @@ KEYS = {
 # No joins: the other side is a variable, or the subselect stays one because it computes a value.
 LOOK_UPS = {
     ("views/records.sql", "step.job_id = measured.id"),  # an aggregate
-    ("database/fragments/work.sql", "signal.id = step.signal_id"),
-    ("database/fragments/workflows.sql", "node.job_id = job.id"),  # in a CASE
-    ("database/functions/enqueue_rich_v1.sql", "job.id = enqueue_rich_v1.id"),
-    ("database/functions/enqueue_rich_v1.sql", "job.id = known.id"),
-    ("database/functions/obstacles_to_v1.sql", "job.id = new.id"),
-    ("database/functions/return_places_v1.sql", "job.id = lane.waits_for"),
-    ("database/functions/workflow_of_v1.sql", "known.id = started.schedule_id"),
+    ("work/fragments.sql", "signal.id = step.signal_id"),
+    ("workflows/fragments.sql", "node.job_id = job.id"),  # in a CASE
+    ("jobs/functions/enqueue_rich_v1.sql", "job.id = enqueue_rich_v1.id"),
+    ("jobs/functions/enqueue_rich_v1.sql", "job.id = known.id"),
+    ("jobs/functions/obstacles_to_v1.sql", "job.id = new.id"),
+    ("topics/functions/return_places_v1.sql", "job.id = lane.waits_for"),
+    ("workflows/functions/workflow_of_v1.sql", "known.id = started.schedule_id"),
     ("database/interface/complete_job.sql", "known.id = complete_job.job"),
 }
 _COMMENT = re.compile(r"^\s*-- (?!name:).*\n", re.MULTILINE)

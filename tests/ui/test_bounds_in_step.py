@@ -38,7 +38,7 @@ def test_topics_are_those_that_pulsed_takes() -> None:
 
 
 def test_history_is_as_long_as_the_database_keeps_it() -> None:
-    functions = files("pulse_server.database") / "functions"
+    functions = files("pulse_server.jobs") / "functions"
     text = (functions / "with_attempt_v1.sql").read_text(encoding="utf-8")
     assert re.findall(r"jsonb_array_length\(history\) >= (\d+)", text) == [str(tuning.HISTORY_KEPT)]
     assert re.findall(r"left\(error, (\d+)\)", text) == [str(tuning.ERROR_KEPT)]

@@ -28,11 +28,11 @@ _SQL = statements("database/schema.sql", "database/rights.sql", "database/locks.
 
 
 # ---------------------------------------------------------------- functions
-# The functions of the database: a file each, with the fragments of the statements.
+# The functions of the database: a file each, with the fragments of the statements, in the room of their noun.
 #
 # Applications call the functions in database/interface/. Their names have no version: a new option is a
-# parameter with a default, at the end. Servers and the interface call the functions in
-# database/functions/. Their names end with a version. Servers of two versions share the database during a
+# parameter with a default, at the end. Servers and the interface call those in functions/ of
+# each room. Their names end with a version. Servers of two versions share the database during a
 # rollout. So the text under a name may be improved, but a change of signature or meaning takes the
 # next number. The checksum of the file is the function's comment, so that it is dropped with the
 # function.
@@ -50,10 +50,11 @@ class Function:
 
 @cache
 def known_functions() -> Sequence[Function]:
-    sql = resources.files("pulse_server.database")
+    rooms = [room for room in resources.files("pulse_server").iterdir() if room.is_dir()]
     functions = [
         Function(file.name.removesuffix(".sql"), with_fragments(file.read_text(encoding="utf-8")))
-        for folder in (sql.joinpath("functions"), sql.joinpath("interface"))
+        for folder in (room.joinpath(name) for room in rooms for name in ("functions", "interface"))
+        if folder.is_dir()
         for file in folder.iterdir()
     ]
     return sorted(functions, key=lambda function: function.name)

@@ -183,9 +183,15 @@ Work: TypeAlias = Callable[[Fetch], Awaitable[Rows]]
 """Statements of one transaction. Returns the rows of the result."""
 
 _MARK = "-- name: "
-_FRAGMENTS = tuple(
-    f"database/fragments/{name}.sql"
-    for name in ("jobs", "inserts", "claims", "work", "workers", "lanes", "schedules", "workflows")
+_FRAGMENTS = (
+    "database/fragments/jobs.sql",
+    "database/fragments/inserts.sql",
+    "database/fragments/claims.sql",
+    "database/fragments/workers.sql",
+    "schedules/fragments.sql",
+    "topics/fragments.sql",
+    "work/fragments.sql",
+    "workflows/fragments.sql",
 )
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _HEADER = re.compile(r"(\w+)(?:\((.*)\))?$")

@@ -12,7 +12,8 @@
 -- jobs that have been kept long enough).
 --
 -- Each statement's WHERE clause is the rule: zero rows means that the transition was not legal. No statement reads
--- first and writes later. docs/job-lifecycle.md draws the machine. Fragments such as {job} are in database/fragments/.
+-- first and writes later. docs/job-lifecycle.md draws the machine. Fragments such as {job} are in database/fragments/
+-- and in fragments.sql of a room.
 --
 -- Four rules keep them fast at any table size (ADR-0007):
 --   * A table is joined by its key in a form that is no merge clause: `= ANY(ARRAY[driver.id])`, or

@@ -1,5 +1,5 @@
 -- The schema: jobs, completed jobs, leases, keys, steps, schedules, pauses, limits, policies, and
--- statistics for operators. Functions are in database/functions/, a file each.
+-- statistics for operators. Functions are in functions/ of each room, a file each.
 
 -- One row for each job that has not completed: its state, its retries and its lease together.
 CREATE TABLE pulse.jobs (

@@ -52,7 +52,7 @@ CREATE INDEX unique_periods_over ON pulse.unique_periods (until);
 
 -- Submits in open transactions of applications that found a waiting job with their unique key. That job
 -- is not locked, and may have started by the commit. So each commit looks once more, and deletes the
--- row: no row is ever seen by another transaction. The text of the function is in database/functions. ADR-0066
+-- row: no row is ever seen by another transaction. The text of the function is in jobs/functions. ADR-0066
 CREATE UNLOGGED TABLE pulse.open_duplicates (
     id              uuid    NOT NULL,         -- of the job, if it has to be stored
     id_is_given     boolean NOT NULL,

@@ -85,7 +85,7 @@ ALTER TABLE pulse.workflow_notices ALTER COLUMN workflow_id SET STATISTICS 0;
 
 -- A job ended without success, completed in place, or was brought back. Claims, heartbeats and
 -- releases do not set finished_at: the trigger does not exist for them. The text of the function is
--- in database/functions.
+-- in workflows/functions.
 CREATE FUNCTION pulse.notice_workflow_v1() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
 CREATE TRIGGER jobs_end_in_workflow AFTER UPDATE OF finished_at ON pulse.jobs FOR EACH ROW
     WHEN (NEW.workflow_id IS NOT NULL AND OLD.finished_at IS DISTINCT FROM NEW.finished_at)
