@@ -86,8 +86,19 @@ def check_unicode(what: str, name: str) -> None:
 
 # The fields of a request that pulse.sql passes to the functions of the database.
 _TAKEN_BY_SQL = {
-    *("topic", "payload", "priority", "job_id", "idempotency_key", "run_at", "delay", "max_attempts"),
-    *("max_attempts_is_default", "metadata", "start_within", "lane", "unique"),
+    "topic",
+    "payload",
+    "priority",
+    "job_id",
+    "idempotency_key",
+    "run_at",
+    "delay",
+    "max_attempts",
+    "max_attempts_is_default",
+    "metadata",
+    "start_within",
+    "lane",
+    "unique",
 }
 
 

@@ -458,7 +458,10 @@ class Registry:
         if before is not None and after is not None and before[0] == after[0] and before[1] != after[1]:
             logger.warning(
                 "The handler of %r at line %d of %s is replaced by another of the same name at line %d.",
-                *(topic, before[1], before[0], after[1]),
+                topic,
+                before[1],
+                before[0],
+                after[1],
             )
 
     def serve(self, is_serving: bool) -> None:

@@ -135,7 +135,8 @@ class Store:
         from pulse_server.app import App
 
         return App(
-            *(SETTINGS, ""),
+            SETTINGS,
+            "",
             database=self.database,
             line=NoWakeupLine(),
             make_server=cast(Any, lambda **_: self.calls),

@@ -327,7 +327,17 @@ def entry_columns(
 ) -> tuple[object, ...]:
     """Return the arguments of write_entry."""
     return (
-        *(action.id, action.user, action.role, action.address, action.method, action.reason),
-        *(outcome, refusal, list(dict.fromkeys(topics))[:MOST_IDS], list(dict.fromkeys(ids))[:MOST_IDS]),
-        *(json.dumps(action.asked, default=str), json.dumps(changes), changed),
+        action.id,
+        action.user,
+        action.role,
+        action.address,
+        action.method,
+        action.reason,
+        outcome,
+        refusal,
+        list(dict.fromkeys(topics))[:MOST_IDS],
+        list(dict.fromkeys(ids))[:MOST_IDS],
+        json.dumps(action.asked, default=str),
+        json.dumps(changes),
+        changed,
     )

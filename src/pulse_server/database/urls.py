@@ -16,9 +16,24 @@ from urllib.parse import quote, unquote
 # The driver takes these as they are. `options` goes to the server, as with libpq.
 TAKEN = frozenset(
     {
-        *("host", "port", "dbname", "user", "password", "passfile", "options", "target_session_attrs"),
-        *("sslmode", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslpassword"),
-        *("ssl_min_protocol_version", "ssl_max_protocol_version", "krbsrvname", "gsslib"),
+        "host",
+        "port",
+        "dbname",
+        "user",
+        "password",
+        "passfile",
+        "options",
+        "target_session_attrs",
+        "sslmode",
+        "sslcert",
+        "sslkey",
+        "sslrootcert",
+        "sslcrl",
+        "sslpassword",
+        "ssl_min_protocol_version",
+        "ssl_max_protocol_version",
+        "krbsrvname",
+        "gsslib",
     }
 )
 # Other programs' words for them.

@@ -77,8 +77,13 @@ class PostgresDispatchRepo:
     ) -> None:
         """Set the state of processes of the worker, by run id."""
         await self._database.operators.fetch(
-            *("set_worker_state", _SQL["set_worker_state"], worker_id),
-            *(list(states), list(states.values()), reason, by),
+            "set_worker_state",
+            _SQL["set_worker_state"],
+            worker_id,
+            list(states),
+            list(states.values()),
+            reason,
+            by,
         )
 
     async def resume_worker(self, worker_id: str) -> bool:

@@ -268,8 +268,16 @@ class Session:
     def as_connected(self, topics: tuple[str, ...]) -> ConnectedWorker:
         """Return the worker as operators see it. `topics` are its topics, sorted."""
         return ConnectedWorker(
-            *(self.worker_id, topics, self.capacity, self.connected_at, 0, self.facts),
-            *(self.concurrency, self.hindrance, self.run_id, self.can_stop),
+            self.worker_id,
+            topics,
+            self.capacity,
+            self.connected_at,
+            0,
+            self.facts,
+            self.concurrency,
+            self.hindrance,
+            self.run_id,
+            self.can_stop,
         )
 
     def record_changes_in(self, changed: set[Session]) -> None:

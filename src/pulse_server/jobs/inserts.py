@@ -81,7 +81,10 @@ def _array(column: _New, values: list[Any]) -> object:
 _RECENT = timedelta(days=1)
 
 _SQL = statements(
-    *("jobs/locks.sql", "jobs/transitions/jobs.sql", "jobs/transitions/unique.sql", "jobs/queries.sql"),
+    "jobs/locks.sql",
+    "jobs/transitions/jobs.sql",
+    "jobs/transitions/unique.sql",
+    "jobs/queries.sql",
 )
 
 

@@ -448,7 +448,10 @@ async def reap(
             rows = await hot.fetch(
                 name,
                 statement,
-                *(limit - len(reaped), expired_before, LEASE_EXPIRED_GROUP, _REAPED_CHECKS),
+                limit - len(reaped),
+                expired_before,
+                LEASE_EXPIRED_GROUP,
+                _REAPED_CHECKS,
                 *policy,
                 TIME_LIMIT_EXCEEDED_GROUP,
                 if_locked=leave_it,

@@ -130,7 +130,8 @@ def _epoch(moment: datetime | None) -> float | None:
 
 _SQL = statements(
     *(f"jobs/transitions/{name}.sql" for name in ("jobs", "work", "reaping", "promotion", "undo")),
-    *("jobs/locks.sql", "jobs/queries.sql"),
+    "jobs/locks.sql",
+    "jobs/queries.sql",
 )
 
 NO_TIME_LIMITS: Mapping[str, timedelta] = {}
@@ -233,7 +234,9 @@ class PostgresJobRepo(PostgresJobReads):
             *claim_columns([report.claim for report in ordered]),
             [report.delay for report in ordered],
             [report.reason for report in ordered],
-            *(bounds.MAX_SNOOZES, SNOOZED_TOO_OFTEN, SNOOZED_TOO_OFTEN_GROUP),
+            bounds.MAX_SNOOZES,
+            SNOOZED_TOO_OFTEN,
+            SNOOZED_TOO_OFTEN_GROUP,
             progress_column(report.progress for report in ordered),
         )
         return ended_from_rows(rows)
@@ -293,7 +296,7 @@ class PostgresJobRepo(PostgresJobReads):
         """
         expired_before = expired_before or await self.database_now()
         return await reap(
-            *(self._database.hot, "reap_expired", _SQL["reap_expired"], limit, expired_before), self._reaping
+            self._database.hot, "reap_expired", _SQL["reap_expired"], limit, expired_before, self._reaping
         )
 
     async def spare_workers(self, worker_ids: Collection[str], lease: timedelta) -> None:

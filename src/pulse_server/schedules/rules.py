@@ -348,8 +348,18 @@ def _check_cron(expression: str, time_zone: str, now: datetime) -> None:
 # schedule keeps what the code declares in its place.
 
 ENTRIES = (
-    *("at", "every", "cron", "time_zone", "topic", "payload", "priority", "max_attempts"),
-    *("metadata", "catch_up", "start_within", "overlap"),
+    "at",
+    "every",
+    "cron",
+    "time_zone",
+    "topic",
+    "payload",
+    "priority",
+    "max_attempts",
+    "metadata",
+    "catch_up",
+    "start_within",
+    "overlap",
 )
 
 

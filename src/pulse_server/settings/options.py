@@ -333,8 +333,13 @@ OPTIONS: tuple[Option, ...] = (
         "on|off",
     ),
     Option(
-        *("metrics_need_login", "PULSE_METRICS_AUTH", "doors", "let only these users read /metrics"),
-        *(parse_switch, "off", "on|off"),
+        "metrics_need_login",
+        "PULSE_METRICS_AUTH",
+        "doors",
+        "let only these users read /metrics",
+        parse_switch,
+        "off",
+        "on|off",
     ),
     Option(
         "tls_certificate",

@@ -60,7 +60,9 @@ class PostgresStepRepo:
             [report.step for report in ordered],
             [report.signal for report in ordered],
             [report.delay for report in ordered],
-            *(bounds.steps, problem, error_group(problem)),
+            bounds.steps,
+            problem,
+            error_group(problem),
             progress_column(report.progress for report in ordered),
         )
         ended = ended_from_rows(tuple(row)[:-1] for row in rows)
@@ -74,7 +76,12 @@ class PostgresStepRepo:
         """
         rows = await self._rows.fetch(
             self._database.hot,
-            *("take_signal", [claim.job_id], *claim[1:], step, signal, bounds.steps),
+            "take_signal",
+            [claim.job_id],
+            *claim[1:],
+            step,
+            signal,
+            bounds.steps,
         )
         if not rows:
             return None
@@ -100,8 +107,13 @@ class PostgresStepRepo:
         """Store a signal for an unfinished job. None: the job is finished, missing or locked."""
         rows = await self._rows.fetch(
             self._database.hot,
-            *("signal_job", [signal.job_id], signal.id, signal.name, signal.value),
-            *(bounds.steps, bounds.signal_bytes),
+            "signal_job",
+            [signal.job_id],
+            signal.id,
+            signal.name,
+            signal.value,
+            bounds.steps,
+            bounds.signal_bytes,
         )
         return Sent(*rows[0]) if rows else None
 

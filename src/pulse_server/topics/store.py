@@ -171,14 +171,7 @@ class PostgresTopicSettings:
     async def forget_declarations(self, topics: Collection[str], after: timedelta) -> None:
         """Withdraw the limits of workers that have been away for at least `after`."""
         await self._database.operators.fetch(
-            *(
-                "forget_declarations",
-                _SQL["forget_declarations"],
-                list(topics),
-                list(LIMITS),
-                list(RUNS),
-                after,
-            )
+            "forget_declarations", _SQL["forget_declarations"], list(topics), list(LIMITS), list(RUNS), after
         )
 
     async def forget_owners(self, topics: Collection[str]) -> None:
@@ -242,8 +235,12 @@ async def _store_runs(
     await fetch(
         _SQL["store_runs"],
         list(declared),
-        *(backoffs, by_operator["backoff"], values["max_attempts"], by_operator["max_attempts"]),
-        *(values["attempt_timeout"], values["max_crashes"]),
+        backoffs,
+        by_operator["backoff"],
+        values["max_attempts"],
+        by_operator["max_attempts"],
+        values["attempt_timeout"],
+        values["max_crashes"],
     )
 
 
@@ -348,10 +345,18 @@ class PostgresLimitRepo(PostgresLimitedClaims):
             self._database.operators,
             topic,
             (
-                *(topic, limits.get("pool", topic), is_laned, per_lane),
-                *(lane_rate and lane_rate.starts, lane_rate and lane_rate.per),
-                *(ordered, limits.get("aging"), is_retired, limits.get("running")),
-                *(rate and rate.starts, rate and rate.per),
+                topic,
+                limits.get("pool", topic),
+                is_laned,
+                per_lane,
+                lane_rate and lane_rate.starts,
+                lane_rate and lane_rate.per,
+                ordered,
+                limits.get("aging"),
+                is_retired,
+                limits.get("running"),
+                rate and rate.starts,
+                rate and rate.per,
             ),
             self._met.pop(topic, None),
         )

@@ -263,13 +263,16 @@ class Exports:
         """
         after = after or THE_BEGINNING
         rows = await self._database.reads.fetch(
-            *("export_jobs", _SQL["export_jobs"], after.moment, after.id, look_at, most_bytes),
-            *(
-                wanted.finished_since,
-                wanted.finished_before,
-                wanted.topics and list(wanted.topics),
-                list(wanted.statuses),
-            ),
+            "export_jobs",
+            _SQL["export_jobs"],
+            after.moment,
+            after.id,
+            look_at,
+            most_bytes,
+            wanted.finished_since,
+            wanted.finished_before,
+            wanted.topics and list(wanted.topics),
+            list(wanted.statuses),
         )
         jobs = [job_from_row(row) for row in rows if row["id"] is not None]
         walk = rows[0]

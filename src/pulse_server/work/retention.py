@@ -28,7 +28,10 @@ from pulse_server.topics.rules import Kept
 from pulse_server.topics.store import kept_from_column
 
 _SQL = statements(
-    *("work/transitions.sql", "work/retention.sql", "work/completed_days.sql", "database/audit.sql"),
+    "work/transitions.sql",
+    "work/retention.sql",
+    "work/completed_days.sql",
+    "database/audit.sql",
 )
 
 # ---------------------------------------------------------------- partitions of completed jobs
@@ -101,7 +104,7 @@ class PostgresCompletedDayRepo:
         """
         is_day = _is_day(partition)
         return await self._walk(
-            *("delete_expired_completed", partition, kept, after or THE_BEGINNING, limit), not is_day
+            "delete_expired_completed", partition, kept, after or THE_BEGINNING, limit, not is_day
         )
 
     async def keep_longer(
@@ -114,7 +117,7 @@ class PostgresCompletedDayRepo:
         begin = datetime.combine(day, time_of_day(), UTC)
         after = after or THE_BEGINNING
         bounds = begin, begin + _DAY, _MOVED_BYTES
-        return await self._walk(*("keep_longer", partition_of(day), kept, after, limit), *bounds, without_own)
+        return await self._walk("keep_longer", partition_of(day), kept, after, limit, *bounds, without_own)
 
     async def drop_completed_day(self, day: date, unless_changed_since: datetime) -> int | None:
         """Drop the partition. Returns about how many jobs it had, or None if it was not dropped.
@@ -123,7 +126,7 @@ class PostgresCompletedDayRepo:
         `unless_changed_since`.
         """
         rows = await self._database.hot.fetch(
-            *("drop_completed_day", _SQL["drop_completed_day"], day, unless_changed_since), if_locked=_skip
+            "drop_completed_day", _SQL["drop_completed_day"], day, unless_changed_since, if_locked=_skip
         )
         return rows[0]["jobs"] if rows else None
 
@@ -604,7 +607,7 @@ class RetentionKeeping:
         turn = asyncio.Lock()
         self.janitor = Janitor(expired, publisher, kept, interval=interval, audit_kept=audit_kept, turn=turn)
         self.day_keeper = DayKeeper(
-            *(days, publisher, kept[JobStatus.COMPLETED]), interval=interval, turn=turn, metrics=metrics
+            days, publisher, kept[JobStatus.COMPLETED], interval=interval, turn=turn, metrics=metrics
         )
 
     @property

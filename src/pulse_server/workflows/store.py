@@ -108,7 +108,13 @@ class PostgresWorkflowRepo:
         self, *, workflows: int, notices: int, rounds: int, jobs: int, wanted: Sequence[str] | None = None
     ) -> Settled:
         rows = await self._database.hot.fetch(
-            *("settle_workflows", _SQL["settle_workflows"], workflows, notices, rounds, jobs, wanted),
+            "settle_workflows",
+            _SQL["settle_workflows"],
+            workflows,
+            notices,
+            rounds,
+            jobs,
+            wanted,
             if_locked=_leave_them,
         )
         levels: list[Level] = []
