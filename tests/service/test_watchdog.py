@@ -29,6 +29,7 @@ def watchdog(replica: StoredReplica, seconds: Seconds) -> Watchdog:
     return Watchdog(
         replica.repo,
         replica.publisher,
+        replica.spared_workers,
         interval=timedelta(seconds=INTERVAL),
         lease_ttl=timedelta(seconds=TTL),
         clock=seconds,
@@ -354,3 +355,43 @@ async def test_beats_that_fail_again_and_again_delay_a_reap_by_three_leases_at_m
         seconds.advance(INTERVAL)
         await watchdog.tick()
     assert await replica.store.status(claim.job_id) is JobStatus.RETRYING
+
+
+async def test_workers_whose_beats_failed_are_recorded_before_the_first_reap_that_finds_room(
+    replica: StoredReplica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk was full for more leases than the watchdog waits; the loop that records has not come yet."""
+    leases = Leases(
+        replica.repo,
+        replica.publisher,
+        replica.spared_workers,
+        no_rules(),
+        timedelta(seconds=TTL),
+        failed=watchdog.wait_again,
+    )
+    living, dead = await replica.store.start("living"), await replica.store.start("dead")
+    await replica.store.time.lapse_leases(living.job_id, dead.job_id)
+
+    async def no_room(*_: object) -> NoReturn:
+        raise ResourceExhausted("The database has no room left.")
+
+    with monkeypatch.context() as full:
+        for write in ("reap_expired", "extend_leases", "spare_workers"):
+            full.setattr(replica.repo, write, no_room)
+        await watchdog.tick()
+        for _ in range(3 * TTL // INTERVAL - 1):
+            with pytest.raises(ResourceExhausted):
+                await leases.extend([living])
+            seconds.advance(INTERVAL)
+            await watchdog.tick()
+        seconds.advance(INTERVAL)
+        with pytest.raises(ResourceExhausted):
+            await watchdog.tick()
+        for _ in range(TTL // INTERVAL - 1):
+            seconds.advance(INTERVAL)
+            await watchdog.tick()
+
+    seconds.advance(INTERVAL)
+    await watchdog.tick()
+    assert await replica.store.status(dead.job_id) is JobStatus.RETRYING
+    assert await replica.store.status(living.job_id) is JobStatus.RUNNING

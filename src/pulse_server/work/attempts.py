@@ -366,7 +366,8 @@ class Watchdog:
     though its worker is fine: no heartbeat could be stored. So it reaps only after one lease TTL in which the
     database answered every tick, in time, and stored every heartbeat. After a start or a freeze the time
     counts in which other servers reached the database. While the database answers late, or fails again and
-    again, it reaps after `MOST_CAUTION`, of the time in which the database answers.
+    again, it reaps after `MOST_CAUTION`, of the time in which the database answers. It never reaps before the
+    workers are recorded whose heartbeats this server could not store.
     ADR-0010, docs/figures.md#the-caution-of-the-watchdog
     """
 
@@ -374,6 +375,7 @@ class Watchdog:
         self,
         repo: PostgresJobRepo,
         publisher: Publisher,
+        spared_workers: SparedWorkers,
         *,
         interval: timedelta,
         lease_ttl: timedelta,
@@ -381,6 +383,7 @@ class Watchdog:
     ) -> None:
         self._repo = repo
         self._publisher = publisher
+        self._spared_workers = spared_workers
         self._interval = interval
         self._lease_ttl = lease_ttl
         self._clock = clock
@@ -407,6 +410,8 @@ class Watchdog:
                 self._answered += timedelta(seconds=answered_at - self._ended_at)
             took = timedelta(seconds=answered_at - asked_at)
             if await self._may_reap(took):
+                # A disk that was full for leases may have room since now: the reap must not be the first to use it.
+                await self._spared_workers.record()
                 await self._reap(database_now - took)
                 self._answered = timedelta()
         except PulseError:
@@ -563,7 +568,11 @@ class LeaseKeeping:
         self._lease_ttl = settings.lease_ttl
         self._spared_workers = spared_workers
         self.watchdog = Watchdog(
-            repo, publisher, interval=settings.watchdog_interval, lease_ttl=settings.lease_ttl
+            repo,
+            publisher,
+            spared_workers,
+            interval=settings.watchdog_interval,
+            lease_ttl=settings.lease_ttl,
         )
         lease_checks = PostgresLeaseCheckRepo(database)
         self._settler = Settler(lease_checks)
