@@ -12,6 +12,7 @@ from tests.transport.jobs_table import JobsTable
 
 # The default lease: a confirmation is good for a quarter of it at the most.
 LEASE = QUICK | {"PULSE_LEASE_TTL": "30s", "PULSE_HEARTBEAT_INTERVAL": "10s"}
+# Until the lease of a killed worker has ended, and the watchdog has seen a steady database for another one.
 PATIENCE_SECONDS = 120.0
 SLOW = """
     CREATE FUNCTION public.slow() RETURNS trigger LANGUAGE plpgsql AS
@@ -62,7 +63,7 @@ async def test_worker_killed_while_its_confirmation_is_under_way_costs_no_attemp
         killed.kill()
         await table.connection.execute("DROP TRIGGER slow ON pulse.jobs")  # waits for the statement
         await stage.worker(server.address, "work", concurrency=20)
-        await all_finished(table)
+        await all_finished(table, PATIENCE_SECONDS)
     await all_completed(table, handles)
 
 
@@ -83,5 +84,5 @@ async def test_worker_killed_behind_a_slow_commit_of_its_confirmation_costs_no_a
         killed.kill()
         await table.connection.execute("DROP TRIGGER slow ON pulse.jobs")  # waits for the commit
         await stage.worker(server.address, "work", concurrency=20)
-        await all_finished(table)
+        await all_finished(table, PATIENCE_SECONDS)
     await all_completed(table, handles)

@@ -89,8 +89,14 @@ async def server(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
         yield running
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may keep a call waiting for longer than a user should wait."""
+    monkeypatch.setattr(tuning, "CALL_TIMEOUT", 15 * SECOND)
+
+
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dashboard that looks more often, and waits less for a pulsed that does not answer."""
     monkeypatch.setattr(tuning, "REFRESH_SECONDS", 1)
     monkeypatch.setattr(tuning, "CALL_TIMEOUT", 1 * SECOND)
