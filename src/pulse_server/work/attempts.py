@@ -410,7 +410,7 @@ class Watchdog:
                 self._answered += timedelta(seconds=answered_at - self._ended_at)
             took = timedelta(seconds=answered_at - asked_at)
             if await self._may_reap(took):
-                # A disk that was full for leases may have room since now: the reap must not be the first to use it.
+                # A full disk may have room since this moment: the reap must not be the first to use it.
                 await self._spared_workers.record()
                 await self._reap(database_now - took)
                 self._answered = timedelta()
