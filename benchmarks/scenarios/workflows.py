@@ -1,10 +1,13 @@
-"""Workflows beside plain jobs: without edges, one job before and one after 10,000, and a chain."""
+"""Workflows beside plain jobs: without edges, one before and one after 10,000, a chain, and additions."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import statistics
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import timedelta
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -13,6 +16,7 @@ from uuid import uuid4
 import asyncpg
 import grpc
 
+import pulse
 from benchmarks.draining import Drained, drain
 from benchmarks.figures import Figure, written
 from benchmarks.filling import TOPIC, fill
@@ -28,8 +32,11 @@ from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 NAME = "workflows"
 JOBS = 10_000
 LINKS = 1_000
+ADDED = 500
+MOST_ADDED_MS = 500.0
 LEAST_WITHOUT_EDGES, LEAST_FAN, MOST_LAST_MS, MOST_OF_PLAIN_P99, MOST_OF_IDLE = 0.85, 0.6, 200.0, 1.5, 2.0
 _PIECE = 1_000
+_PATIENCE_SECONDS = 120
 
 _LAST = """
 SELECT date_part('epoch', max(job.started_at) - max(job.finished_at) FILTER (WHERE job.id <> $1)) * 1000
@@ -48,12 +55,16 @@ class Run(NamedTuple):
 async def measure(stand: Stand) -> list[Figure]:
     jobs, links = stand.sized(JOBS), stand.sized(LINKS)
     plain, bare = f"{jobs:,} plain jobs", f"{jobs:,} jobs of a workflow without edges"
+    added = stand.sized(ADDED)
+    one_by_one, together = (f"{added:,} jobs added by a handler, {how}" for how in ("in a loop", "add_many"))
     fan, chain = f"1 + {jobs:,} + 1 jobs", f"a chain of {links:,}, from start to start, p50"
     runs: Any = {
         plain: partial(_plain, stand, jobs),
         bare: partial(_workflow, stand, list(_bare(jobs))),
         fan: partial(_workflow, stand, list(_fan(jobs))),
         chain: partial(_chain, stand, links),
+        one_by_one: partial(_added, stand, added, together=False),
+        together: partial(_added, stand, added, together=True),
         idle.P50: partial(_idle, stand),
     }
     found = await in_turn(stand, runs)
@@ -70,6 +81,7 @@ async def measure(stand: Stand) -> list[Figure]:
         _verdict(fan, rates[fan] / rates[plain], LEAST_FAN, "of the plain rate", False),
         _verdict("end of the last parent → start of the last job", last, MOST_LAST_MS, "ms"),
         _verdict("complete_jobs, p99", p99, MOST_OF_PLAIN_P99, "× that of plain jobs"),
+        _verdict(together, statistics.median(found[together]), MOST_ADDED_MS, "ms"),
         _verdict("a link of a chain", per_link, MOST_OF_IDLE, "× an idle submit → start"),
     ]
     for verdict in verdicts:
@@ -92,6 +104,8 @@ async def measure(stand: Stand) -> list[Figure]:
         *figures,
         Figure(NAME, f"{fan}, last parent → last job", "ms", [run.last_ms for run in found[fan]]),
         Figure(NAME, chain, "ms", found[chain], f"{per_link:.2f} × {idle.P50}"),
+        Figure(NAME, one_by_one, "ms", found[one_by_one]),
+        Figure(NAME, together, "ms", found[together]),
         Figure(NAME, idle.P50, "ms", found[idle.P50]),
     ]
 
@@ -144,6 +158,36 @@ async def _chain(stand: Stand, links: int) -> float:
             await crew.has_started(links)
         starts = sorted(started for _, started in crew.pairs())
         return statistics.median(later - earlier for earlier, later in pairwise(starts)) * 1000
+
+
+async def _added(stand: Stand, jobs: int, *, together: bool) -> float:
+    """The milliseconds in which a handler adds the jobs, before one that waits for all of them."""
+    took = 0.0
+    async with stand.database() as dsn, stand.pulsed(dsn) as server, pulse.Pulse(server.address) as app:
+
+        @app.job("part")
+        async def part(number: int) -> None: ...
+
+        @app.job("adds")
+        async def adds(*, ctx: pulse.Context) -> None:
+            nonlocal took
+            began = time.perf_counter()
+            if together:
+                await ctx.workflow.add_many([part.s(number) for number in range(jobs)], before="last")
+            else:
+                for number in range(jobs):
+                    await ctx.workflow.add(part, number, before="last")
+            took = time.perf_counter() - began
+
+        @app.job("last")
+        async def last() -> None: ...
+
+        worker = asyncio.create_task(app.run(handle_signals=False))
+        run = await app.start(pulse.chain(adds.s(), last.s()))
+        await run.result("last", timeout=timedelta(seconds=_PATIENCE_SECONDS))
+        worker.cancel()
+        await asyncio.wait({worker})
+    return took * 1000
 
 
 async def _idle(stand: Stand) -> float:

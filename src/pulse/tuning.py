@@ -120,6 +120,8 @@ STEP_BATCH_BYTES = 1 * MIB
 STEP_BATCHES_IN_FLIGHT = 2
 # Of one call. The handler repeats it: its thread notices a stop only between two calls.
 STEP_TIMEOUT_SECONDS = 5.0
+# Jobs that a handler adds to its workflow in one message: as many as the server takes.
+ADDED_JOBS = 1_000
 
 REPORT_BATCH_JOBS = 1_000
 REPORT_BATCH_BYTES = 2 * MIB

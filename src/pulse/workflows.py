@@ -707,12 +707,12 @@ class WorkflowVerbs(EnqueueVerbs):
 
     def _surrounded(
         self,
-        requests: Sequence[pb.SubmitJobRequest],
+        topics: Sequence[Sequence[pb.SubmitJobRequest]],
         send: Callable[[], Coroutine[Any, Any, V]],
         block: Callable[[Coroutine[Any, Any, V]], V],
     ) -> Any:
-        """Send jobs of one topic through the middleware. `block` waits in a thread without an event loop."""
-        sending = surround_topics(self._enqueue_middleware, [requests], send)
+        """Send jobs, by topic, through the middleware. `block` waits in a thread without an event loop."""
+        sending = surround_topics(self._enqueue_middleware, topics, send)
         return sending if asyncio._get_running_loop() is not None else block(sending)
 
 

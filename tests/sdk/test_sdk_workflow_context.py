@@ -172,6 +172,93 @@ async def test_refusal_reaches_the_handler(fake: FakePulsed, p: pulse.Pulse, run
     assert seen == ["'collect' no longer waits."]
 
 
+async def test_adds_beside_each_other_share_a_message(
+    fake: FakePulsed, p: pulse.Pulse, running: Running
+) -> None:
+    @p.job("work")
+    async def work(ctx: pulse.Context) -> None:
+        nodes = await asyncio.gather(*(ctx.workflow.add("other", number) for number in range(20)))
+        assert [node.name for node in nodes] == [f"work/{JOB}/{number}" for number in range(1, 21)]
+
+    async with running(p):
+        assert (await ran(fake)).success
+    (request,) = fake.added
+    assert [job.job.payload for job in request.jobs] == [str(number).encode() for number in range(20)]
+
+
+async def test_add_that_is_refused_does_not_fail_the_others_of_its_message(
+    fake: FakePulsed, p: pulse.Pulse, running: Running
+) -> None:
+    fake.refused_adds["late"] = (grpc.StatusCode.FAILED_PRECONDITION, "'collect' no longer waits.")
+    answers: list[Any] = []
+
+    @p.job("work")
+    async def work(ctx: pulse.Context) -> None:
+        adds = (ctx.workflow.add("other", name=name) for name in ("one", "late", "two"))
+        answers.extend(await asyncio.gather(*adds, return_exceptions=True))
+
+    async with running(p):
+        assert (await ran(fake)).success
+    assert [type(answer).__name__ for answer in answers] == ["Node", "InvalidTransition", "Node"]
+    assert [[job.name for job in request.jobs] for request in fake.added] == [["one"], ["two"]]
+
+
+async def test_many_jobs_are_added_in_one_message_through_the_middleware_of_each_topic(
+    fake: FakePulsed, p: pulse.Pulse, running: Running
+) -> None:
+    seen: list[tuple[str, int]] = []
+    nodes: list[pulse.Node[Any]] = []
+
+    @p.job("parse", priority=4)
+    async def parse(page: int) -> None: ...
+
+    @p.enqueue_middleware
+    async def add_tenant(enqueue: pulse.Enqueue, call_next: pulse.CallNext) -> None:
+        seen.append((enqueue.topic, len(enqueue.payloads)))
+        enqueue.metadata["tenant"] = "7"
+        await call_next()
+
+    @p.job("work")
+    async def work(ctx: pulse.Context) -> None:
+        assert await ctx.workflow.add_many([]) == []
+        jobs = [parse.s(1), "other", parse.options(priority=9).s(2)]
+        names = ["one", "between", "two"]
+        nodes.extend(await ctx.workflow.add_many(jobs, names=names, after="start", before="collect"))
+        nodes.extend(await ctx.workflow.add_many(["other", "other"], when="always"))
+        with pytest.raises(pulse.InvalidArgument, match="There are 1 names for 2 jobs"):
+            await ctx.workflow.add_many(["other", "other"], names=["a"])
+
+    async with running(p):
+        result = await ran(fake)
+    assert result.success, result.error
+    assert seen == [("parse", 2), ("other", 1), ("other", 2)]
+    named, numbered = fake.added
+    assert [(job.name, job.job.topic, job.job.priority) for job in named.jobs] == [
+        ("one", "parse", 4),
+        ("between", "other", 0),
+        ("two", "parse", 9),
+    ]
+    assert all((job.after, job.before) == (["start"], ["collect"]) for job in named.jobs)
+    assert all(job.job.metadata["tenant"] == "7" for job in named.jobs)
+    assert [(job.name, job.when) for job in numbered.jobs] == [
+        (f"work/{JOB}/1", "always"),
+        (f"work/{JOB}/2", "always"),
+    ]
+    assert [node.name for node in nodes] == [job.name for request in fake.added for job in request.jobs]
+
+
+async def test_more_jobs_than_a_message_takes_go_in_several(
+    fake: FakePulsed, p: pulse.Pulse, running: Running
+) -> None:
+    @p.job("work")
+    async def work(ctx: pulse.Context) -> None:
+        assert len(await ctx.workflow.add_many(["other"] * 2500)) == 2500
+
+    async with running(p):
+        assert (await ran(fake)).success
+    assert [len(request.jobs) for request in fake.added] == [1000, 1000, 500]
+
+
 @contextmanager
 def blocking_worker(p: pulse.SyncPulse) -> Iterator[None]:
     thread = threading.Thread(target=p.run, kwargs={"handle_signals": False})
@@ -199,6 +286,7 @@ def test_handlers_of_a_blocking_client_add_jobs(fake: FakePulsed, has_middleware
     @p.job("work")
     def work(ctx: pulse.SyncContext) -> None:
         ctx.workflow.add("other", name="by-def")
+        assert [node.name for node in ctx.workflow.add_many(["other"] * 2, names=["c", "d"])] == ["c", "d"]
 
     @p.job("work-async")
     async def work_async(ctx: pulse.Context) -> None:
@@ -208,9 +296,9 @@ def test_handlers_of_a_blocking_client_add_jobs(fake: FakePulsed, has_middleware
         for job_id, topic in (("j1", "work"), ("j2", "work-async")):
             result = asyncio.run(ran(fake, job_id, topic=topic))
             assert result.success, result.error
-    assert [request.jobs[0].name for request in fake.added] == ["by-def", "by-async"]
-    tenants = [request.jobs[0].job.metadata.get("tenant") for request in fake.added]
-    assert tenants == (["7", "7"] if has_middleware else [None, None])
+    added = [job for request in fake.added for job in request.jobs]
+    assert [job.name for job in added] == ["by-def", "c", "d", "by-async"]
+    assert {job.job.metadata.get("tenant") for job in added} == ({"7"} if has_middleware else {None})
     assert "MainThread" not in threads
 
 
@@ -243,6 +331,7 @@ async def test_unit_test_gives_the_parents() -> None:
     with pytest.raises(pulse.NotFound):
         await ctx.parents["c"]
     assert (await ctx.workflow.add("other", name="x")).name == "x"
+    assert [node.name for node in await ctx.workflow.add_many(["a", "b"], names=["x", "y"])] == ["x", "y"]
 
 
 def test_unit_test_of_a_def_handler_gives_the_parents() -> None:

@@ -264,16 +264,16 @@ class SyncWorkflowVerbs:
 
     def _surrounded(
         self,
-        requests: Sequence[pb.SubmitJobRequest],
+        topics: Sequence[Sequence[pb.SubmitJobRequest]],
         send: Callable[[], Coroutine[Any, Any, R]],
         block: Callable[[Coroutine[Any, Any, R]], R],
     ) -> Any:
-        """Send jobs of one topic through the middleware. It blocks: an async handler gets a thread for it."""
+        """Send jobs, by topic, through the middleware. It blocks: an async handler gets a thread for it."""
         if not self._enqueue_middleware:
-            return self._async._surrounded(requests, send, block)
+            return self._async._surrounded(topics, send, block)
 
         def send_blocking() -> R:
-            return surround_topics_blocking(self._enqueue_middleware, [requests], lambda: block(send()))
+            return surround_topics_blocking(self._enqueue_middleware, topics, lambda: block(send()))
 
         return send_blocking() if asyncio._get_running_loop() is None else asyncio.to_thread(send_blocking)
 

@@ -13,7 +13,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import (
@@ -64,6 +64,17 @@ if TYPE_CHECKING:
             when: When = "succeeded",
             **kwargs: Any,
         ) -> Node[Any]: ...
+
+        def add_many(  # type: ignore[override]
+            self,
+            jobs: Iterable[Any],
+            /,
+            *,
+            names: Iterable[str] | None = None,
+            after: Nodes = (),
+            before: Nodes = (),
+            when: When = "succeeded",
+        ) -> list[Node[Any]]: ...
 
 
 class SyncContext(Context):

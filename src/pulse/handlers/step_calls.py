@@ -275,7 +275,7 @@ class StepCalls:
 
         Raises the server's error, or Unavailable if no server answers in time.
         """
-        return await self._in_loop(self._store_step(step))
+        return await self.in_loop(self._store_step(step))
 
     async def take_signal(self, request: pb.TakeSignalRequest) -> pb.TakeSignalResponse:
         response: pb.TakeSignalResponse = await self.call(lambda stub: stub.TakeSignal, request)
@@ -287,7 +287,7 @@ class StepCalls:
 
     async def call(self, method: Callable[[Any], Any], request: Any) -> Any:
         """Make one call. Raises the server's error, or Unavailable if no server answers in time."""
-        return await self._in_loop(self._call(method, request))
+        return await self.in_loop(self._call(method, request))
 
     def block(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
         """Run it from a thread without an event loop, and wait for it."""
@@ -297,7 +297,8 @@ class StepCalls:
         """Fail the steps that were not stored. The connection stays open."""
         _fail(await self._coalescer.close(), ClientClosed("The client was closed before the step was sent."))
 
-    async def _in_loop(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
+    async def in_loop(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
+        """Run it in the event loop of the worker, and wait for it."""
         if asyncio.get_running_loop() is self._loop:
             return await coroutine
         # A `def` handler may run an event loop in its thread, and call a verb there.

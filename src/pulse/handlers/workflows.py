@@ -6,25 +6,29 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
+from operator import attrgetter
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, get_args
 
 from pulse import tuning
 from pulse.connections import Statement, fetch, fetch_async, is_async
-from pulse.errors import InvalidArgument, NotFound
+from pulse.errors import ClientClosed, InvalidArgument, NotFound, PulseError
 from pulse.handlers.step_calls import StepCalls, until_answered
 from pulse.handlers.steps import ContextSteps, Steps, returned
 from pulse.jobs.models import JobStatus
 from pulse.messages import check_unicode
 from pulse.payload import Decode, encode_result, result_decoder_for
+from pulse.tracing import spread_context
 from pulse.tracing.optional import in_enqueue_span
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.redirection import check_database
+from pulse.wire.streams import Coalescer, batch_bounds
 
 R = TypeVar("R", covariant=True)
 When: TypeAlias = Literal["succeeded", "failed", "always"]
@@ -141,6 +145,7 @@ def on_complete(context: ContextTransaction, call: Callable[[], None]) -> None:
 
 
 Answer = TypeVar("Answer")
+Added = TypeVar("Added")
 Nodes: TypeAlias = Node[Any] | str | Iterable[Node[Any] | str]
 
 # Threads of a handler share one RunningWorkflow: two of them would give out the same names, and the server
@@ -159,11 +164,11 @@ class WorkflowClient(Protocol):
 
     def _surrounded(
         self,
-        requests: Sequence[pb.SubmitJobRequest],
+        topics: Sequence[Sequence[pb.SubmitJobRequest]],
         send: Callable[[], Coroutine[Any, Any, Any]],
         block: Callable[[Coroutine[Any, Any, Any]], Any],
     ) -> Any:
-        """Send jobs of one topic through the middleware of enqueues."""
+        """Send jobs, by topic, through the middleware of enqueues."""
 
 
 class ContextWorkflow(ContextTransaction):
@@ -275,12 +280,26 @@ class Parents:
         return result_decoder_for(Any if handler is None else handler.returns)
 
 
+class Addition(NamedTuple):
+    """Jobs that one call adds together, and what tells it that they are stored."""
+
+    jobs: Sequence[pb.WorkflowJob]
+    stored: asyncio.Future[None]
+
+    @property
+    def weight(self) -> int:
+        """Its part of a message, in bytes: many small jobs weigh as much as few large ones."""
+        share = len(self.jobs) * tuning.ENQUEUE_BATCH_BYTES // tuning.ADDED_JOBS
+        return max(share, sum([job.ByteSize() for job in self.jobs]))
+
+
 class RunningWorkflow:
     """The workflow of a running job."""
 
     def __init__(self, context: ContextWorkflow) -> None:
         self._context = context
         self._numbers = itertools.count(1)  # of jobs without names
+        self._additions: Coalescer[Addition] | None = None  # in the event loop of the worker
 
     def add(
         self,
@@ -305,33 +324,127 @@ class RunningWorkflow:
         names have to be the same in each. Without a name, jobs are numbered in the order of the calls. In a
         `def` handler it blocks, without `await`. In a unit test it stores nothing.
         """
-        context, calls = self._context, self._context._calls()
-        if name is None:
-            # With the id: handlers of one topic that run beside each other must not take each other's names.
-            # Cut: the server takes names of up to 255 characters.
-            name = f"{context._assignment.topic[:200]}/{context._assignment.job_id}/{next(self._numbers)}"
+        calls = self._context._calls()
+        own = self._free_name() if name is None else name
         if calls is None:
-            return returned(Node(name, job if isinstance(job, str) else job.topic))  # type: ignore[no-any-return]
+            return returned(_unstored(own, job))  # type: ignore[no-any-return]
+        request = calls.client._job_of_workflow(job, args, kwargs).request
+        added = new_job(request, own, names_of(after), when, names_of(before))
+        node: Node[Any] = Node(own, added.job.topic)
+        return self._surrounded(calls, [added], node)
+
+    def add_many(
+        self,
+        jobs: Iterable[Any],
+        /,
+        *,
+        names: Iterable[str] | None = None,
+        after: Nodes = (),
+        before: Nodes = (),
+        when: When = "succeeded",
+    ) -> Coroutine[Any, Any, list[Node[Any]]]:
+        """Add many jobs in few messages: `await ctx.workflow.add_many([parse.s(page) for page in pages])`.
+
+        Each job is a signature, a handler without arguments or a topic. `names` has a name for each;
+        `after`, `before` and `when` are the same for all, as for `add`. Returns the nodes, in order. Up to
+        1,000 jobs are stored together or, if one is refused, not at all. More go in several messages: those
+        before the refused one are stored.
+        """
+        calls, given = self._context._calls(), [*jobs]
+        owns = [self._free_name() for _ in given] if names is None else [*names]
+        if len(owns) != len(given):
+            raise InvalidArgument(f"There are {len(owns)} names for {len(given)} jobs: give one for each.")
+        if calls is None or not given:
+            return returned([_unstored(own, job) for own, job in zip(owns, given, strict=True)])  # type: ignore[no-any-return]
+        parents, children = names_of(after), names_of(before)
         client = calls.client
-        submission = client._job_of_workflow(job, args, kwargs)
-        added = new_job(submission.request, name, names_of(after), when, names_of(before))
+        requests = [client._job_of_workflow(job, (), {}).request for job in given]
+        added = [
+            new_job(request, own, parents, when, children)
+            for request, own in zip(requests, owns, strict=True)
+        ]
+        return self._surrounded(calls, added, [Node(job.name, job.job.topic) for job in added])
+
+    def _free_name(self) -> str:
+        # With the id: handlers of one topic that run beside each other must not take each other's names.
+        # Cut: the server takes names of up to 255 characters.
+        assignment = self._context._assignment
+        return f"{assignment.topic[:200]}/{assignment.job_id}/{next(self._numbers)}"
+
+    def _surrounded(
+        self, calls: StepCalls, added: Sequence[pb.WorkflowJob], answer: Added
+    ) -> Coroutine[Any, Any, Added]:
+        """Store the jobs within the middleware of enqueues, and then return the answer."""
+        topics: dict[str, list[pb.SubmitJobRequest]] = {}
+        for job in added:
+            topics.setdefault(job.job.topic, []).append(job.job)
+        traced = added[0].job
+
+        async def send() -> Added:
+            for job in added[1:]:
+                spread_context(traced.metadata, job.job.metadata)
+            await calls.in_loop(self._store(calls, added))
+            return answer
+
+        adding: Coroutine[Any, Any, Added] = calls.client._surrounded(
+            [*topics.values()], lambda: in_enqueue_span(traced, len(added), send()), calls.block
+        )
+        return adding
+
+    async def _store(self, calls: StepCalls, added: Sequence[pb.WorkflowJob]) -> None:
+        """Store the jobs, in messages that calls beside each other share."""
+        if self._additions is None:
+            self._additions = Coalescer(
+                functools.partial(self._send, calls),
+                size_of=attrgetter("weight"),
+                most_items=tuning.ADDED_JOBS,
+                most_bytes=tuning.ENQUEUE_BATCH_BYTES,
+                in_flight=1,  # a message waits for the lock on the workflow that the one before it holds
+            )
+        sizes = (job.ByteSize() for job in added)
+        for begin, end in batch_bounds(sizes, tuning.ADDED_JOBS, tuning.ENQUEUE_BATCH_BYTES):
+            addition = Addition(added[begin:end], asyncio.get_running_loop().create_future())
+            self._additions.add(addition)
+            await addition.stored
+
+    async def _send(self, calls: StepCalls, additions: Sequence[Addition]) -> None:
+        context = self._context
         claim = context._assignment
         request = pb.AddToWorkflowRequest(
             worker_id=calls.worker_id,
             claim=pb.Claim(job_id=claim.job_id, attempt=claim.attempt, run=claim.run),
-            jobs=[added],
+            jobs=[job for addition in additions for job in addition.jobs],
         )
-        node: Node[Any] = Node(name, added.job.topic)
-
-        async def send() -> Node[Any]:
+        try:
             await context._ask(lambda: calls.call(lambda stub: stub.AddToWorkflow, request))
-            return node
+        except Exception as error:
+            if len(additions) > 1 and isinstance(error, PulseError):
+                # Nothing was added. The others must not fail with the one that is refused.
+                for addition in additions:
+                    await self._send(calls, [addition])
+                return
+            _settle(additions, error)
+        except BaseException:
+            # Otherwise the handler would wait without end.
+            _settle(additions, ClientClosed("The client was closed while a job was being added."))
+            raise
+        else:
+            _settle(additions, None)
 
-        own = request.jobs[0].job
-        adding: Coroutine[Any, Any, Node[Any]] = client._surrounded(
-            [own], lambda: in_enqueue_span(own, 1, send()), calls.block
-        )
-        return adding
+
+def _settle(additions: Iterable[Addition], error: Exception | None) -> None:
+    for addition in additions:
+        if addition.stored.done():  # its handler was canceled
+            continue
+        if error is None:
+            addition.stored.set_result(None)
+        else:
+            addition.stored.set_exception(error)
+
+
+def _unstored(name: str, job: Any) -> Node[Any]:
+    """Return the node of a job in a unit test."""
+    return Node(name, job if isinstance(job, str) else job.topic)
 
 
 def new_job(
