@@ -46,6 +46,10 @@ COMMIT
 """
 
 
+# A day that the server has made already: a little after midnight, that is yesterday.
+_FILL_KNOWN_PARTITION = "INSERT INTO pulse.{name} ({columns}) {day}"
+
+
 def partition_of(day: date) -> str:
     """Return the name of the partition of a day."""
     return f"completed_jobs_{day:%Y%m%d}"
@@ -62,14 +66,19 @@ async def fill_finished(
         connection = await asyncpg.connect(dsn)
         try:
             for day in days:
-                await connection.execute(_filling(day, jobs // len(days_ago), topics), timeout=1200)
+                is_known = await connection.fetchval(
+                    "SELECT to_regclass('pulse.' || $1) IS NOT NULL", partition_of(day)
+                )
+                filling = _filling(day, jobs // len(days_ago), topics, is_known=is_known)
+                await connection.execute(filling, timeout=1200)
         finally:
             await connection.close()
 
     await asyncio.gather(fill_days(), fill_days())
 
 
-def _filling(day: date, jobs: int, topics: Sequence[str]) -> str:
+def _filling(day: date, jobs: int, topics: Sequence[str], *, is_known: bool) -> str:
     begin, end = (f"{moment} 00:00+00" for moment in (day, day + timedelta(days=1)))
     rows = _DAY.format(begin=begin, jobs=jobs, topics=",".join(topics), count=len(topics))
-    return _FILL_PARTITION.format(name=partition_of(day), columns=_COLUMNS, day=rows, begin=begin, end=end)
+    statement = _FILL_KNOWN_PARTITION if is_known else _FILL_PARTITION
+    return statement.format(name=partition_of(day), columns=_COLUMNS, day=rows, begin=begin, end=end)

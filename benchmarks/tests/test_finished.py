@@ -35,3 +35,15 @@ async def test_filled_jobs_are_completed_jobs_in_the_partitions_of_their_days(
     assert found == [(partition_of(day), day, 20) for day in days]
     assert statuses == ["COMPLETED"]
     assert dropped == [20, 20, 20], "retention can drop them"
+
+
+async def test_day_that_the_server_has_made_is_filled_too(database_dsn: str) -> None:
+    """A server that ran before midnight has made the partition of what is yesterday now."""
+    await fill_finished(database_dsn, 40, days_ago=[0, 1])
+    connection = await asyncpg.connect(database_dsn)
+    try:
+        found = [tuple(row)[1:] for row in await connection.fetch(JOBS)]
+    finally:
+        await connection.close()
+    today = datetime.now(UTC).date()
+    assert found == [(today, 20), (today - timedelta(days=1), 20)]
