@@ -21,7 +21,7 @@ place AS MATERIALIZED (
 job.priority DESC, job.submitted_at, job.id
 
 -- name: is_in_whole_topic
-place.priority IS NULL AND job.topic = place.topic AND {is_claimable}
+job.topic = place.topic AND {is_claimable}
 
 -- name: is_in_level
 -- A range of the index jobs_claim. It begins after the entries of running and ended jobs. ADR-0055
@@ -29,24 +29,30 @@ job.topic = place.topic AND {is_claimable}
           AND job.priority = place.priority
           AND job.submitted_at >= now() - place.age_seconds * interval '1 second'
 
--- name: ready_in_place
--- Some ready jobs of a place, best first, without a lock. Only one of the two arms runs: their
--- filters are evaluated once.
-SELECT * FROM (
-            SELECT job.priority, job.submitted_at, job.id, job.ctid AS tid
-            FROM pulse.jobs AS job
-            WHERE {is_in_whole_topic}
-            ORDER BY {claim_order}
-            OFFSET place.skipped LIMIT place.taken
-        ) AS whole
-        UNION ALL
-        SELECT * FROM (
-            SELECT job.priority, job.submitted_at, job.id, job.ctid AS tid
-            FROM pulse.jobs AS job
-            WHERE place.priority IS NOT NULL AND {is_in_level}
-            ORDER BY job.submitted_at, job.id
-            OFFSET place.skipped LIMIT place.taken
-        ) AS level
+-- name: ready_in_places
+-- Some ready jobs of each place in `reading`, best first in each, without a lock. Only one of the two
+-- arms runs: a claim looks at whole topics or at levels, and this is decided once for all places.
+SELECT place.number, job.*
+    FROM reading AS place
+    CROSS JOIN LATERAL (
+        SELECT job.priority, job.submitted_at, job.id, job.ctid AS tid
+        FROM pulse.jobs AS job
+        WHERE {is_in_whole_topic}
+        ORDER BY {claim_order}
+        OFFSET place.skipped LIMIT place.taken
+    ) AS job
+    WHERE :priorities::int[] IS NULL
+    UNION ALL
+    SELECT place.number, job.*
+    FROM reading AS place
+    CROSS JOIN LATERAL (
+        SELECT job.priority, job.submitted_at, job.id, job.ctid AS tid
+        FROM pulse.jobs AS job
+        WHERE {is_in_level}
+        ORDER BY job.submitted_at, job.id
+        OFFSET place.skipped LIMIT place.taken
+    ) AS job
+    WHERE :priorities::int[] IS NOT NULL
 
 -- name: claimable
 -- The columns that a claim reads before it takes a job. A last attempt, or a job that may have been

@@ -23,7 +23,7 @@ candidate AS MATERIALIZED (
         SELECT * FROM (
             SELECT {claimable}
             FROM pulse.jobs AS job
-            WHERE {is_in_whole_topic}
+            WHERE place.priority IS NULL AND {is_in_whole_topic}
             ORDER BY {claim_order}
             LIMIT :slots
             FOR UPDATE OF job SKIP LOCKED
@@ -54,9 +54,9 @@ candidate AS MATERIALIZED (
 -- best, the place may have more such jobs: it is read further, at last to the end of its share.
 WITH {places},
 first AS MATERIALIZED (
-    SELECT place.number, job.*
-    FROM (SELECT place.*, 0 AS skipped, :of_each::int AS taken FROM place) AS place
-    CROSS JOIN LATERAL ({ready_in_place}) AS job
+    WITH reading AS (SELECT place.*, 0 AS skipped, :of_each::int AS taken FROM place)
+    SELECT job.*
+    FROM ({ready_in_places}) AS job
     -- Sorted once: the sorts below find it in order, which costs them next to nothing.
     ORDER BY {claim_order}
     LIMIT :candidates
@@ -70,9 +70,8 @@ share AS MATERIALIZED (
     SELECT GREATEST(1, LEAST(64, 2 * :candidates / NULLIF(count(*), 0))) AS of_each FROM deep
 ),
 further AS MATERIALIZED (
-    SELECT place.number, job.*
-    FROM (SELECT deep.*, :of_each AS skipped, share.of_each AS taken FROM deep CROSS JOIN share) AS place
-    CROSS JOIN LATERAL ({ready_in_place}) AS job
+    WITH reading AS (SELECT deep.*, :of_each AS skipped, share.of_each AS taken FROM deep CROSS JOIN share)
+    {ready_in_places}
 ),
 deepest AS MATERIALIZED (
     SELECT place.*
@@ -90,9 +89,10 @@ deepest AS MATERIALIZED (
     )
 ),
 furthest AS MATERIALIZED (
-    SELECT place.number, job.*
-    FROM (SELECT deepest.*, :of_each + share.of_each AS skipped, :candidates::int AS taken FROM deepest CROSS JOIN share) AS place
-    CROSS JOIN LATERAL ({ready_in_place}) AS job
+    WITH reading AS (
+        SELECT deepest.*, :of_each + share.of_each AS skipped, :candidates::int AS taken FROM deepest CROSS JOIN share
+    )
+    {ready_in_places}
 ),
 best AS MATERIALIZED (
     SELECT job.tid
