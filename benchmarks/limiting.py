@@ -52,7 +52,7 @@ class Sessions:
             workers=["bench-1", "bench-2"], confirms=[True, True], order=[i // 50 % 2 for i in range(jobs)]
         )
         if limited is None:
-            return await self._jobs.claim_batch([TOPIC], slots, _LEASE)
+            return list(await self._jobs.claim_batch([TOPIC], slots, _LEASE))
         return list((await self.limits.claim_limited([TOPIC], slots, _LEASE)).jobs)
 
     async def complete(self, jobs: list[ClaimedJob]) -> None:

@@ -42,6 +42,9 @@ class FakeClaims:
     def add_jobs(self, topic: str, *job_ids: str) -> None:
         self.lines.setdefault(topic, deque()).extend(job_ids)
 
+    def publish(self, jobs: Sequence[ClaimedJob], sent_at: int) -> None:
+        return
+
     async def wait_for_calls(self, count: int) -> None:
         """Return once the hub has made that many claims and probes in all."""
         async with asyncio.timeout(PATIENCE_SECONDS), self._called:

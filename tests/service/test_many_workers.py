@@ -159,6 +159,9 @@ class EndlessClaims:
         loop.call_soon(self.roster.settle, [Claim(job.id, "large", 1, 1) for job in jobs])
         return jobs
 
+    def publish(self, jobs: Sequence[ClaimedJob], sent_at: int) -> None:
+        return
+
     async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
         return set(topics)
 

@@ -16,6 +16,7 @@ from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.rules import LimitedClaims, LimitedHandover
 from pulse_server.dispatch.store import PostgresLimitedClaims
 from pulse_server.jobs.new_jobs import NewJob, Submitted
+from pulse_server.jobs.reads import ClaimedRows
 from pulse_server.jobs.reports import NO_PROGRESS, Slots, Taker
 from pulse_server.jobs.rules import Claim, ClaimedJob, Level, ProgressReport, ReleaseAnswer
 from pulse_server.jobs.store import PostgresJobRepo
@@ -58,12 +59,16 @@ class Claims:
 
     async def claim(
         self, topics: Collection[str], slots: Slots, levels: Sequence[Level] | None = None
-    ) -> list[ClaimedJob]:
-        """Lease the best ready jobs of the topics or levels to the slots' workers, best first."""
-        sent_at = time_ns()
-        jobs = await self._repo.claim_batch(topics, slots, self._lease_ttl, levels)
+    ) -> list[ClaimedJob] | ClaimedRows:
+        """Lease the best ready jobs of the topics or levels to the slots' workers, best first.
+
+        To be published by the caller.
+        """
+        return await self._repo.claim_batch(topics, slots, self._lease_ttl, levels)
+
+    def publish(self, jobs: Sequence[ClaimedJob], sent_at: int) -> None:
+        """The jobs were claimed by a statement that was sent at that time, in nanoseconds."""
         self._publisher.claimed(jobs, sent_at)
-        return jobs
 
     async def claim_limited(self, topics: Sequence[str], slots: Slots) -> LimitedClaims:
         """Claim jobs of limited topics, in the given order and within their limits. ADR-0064"""

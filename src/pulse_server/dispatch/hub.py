@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from itertools import groupby
 from operator import attrgetter
+from time import time_ns
 
 from pulse_server.base import tuning
 from pulse_server.base.errors import LimitsLocked, PulseError, Unavailable
@@ -19,6 +20,7 @@ from pulse_server.dispatch.claims import Claims, Reconciler
 from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.workers import Group, Session, best_first, find_slots, reserved, slots_for
 from pulse_server.jobs.new_jobs import NewJob, Submitted, kinds
+from pulse_server.jobs.reads import ClaimedRows
 from pulse_server.jobs.reports import Taker
 from pulse_server.jobs.rules import Claim, ClaimedJob
 from pulse_server.wakeups.watchers import Wakeup, WakeupLine
@@ -471,6 +473,9 @@ class Handover:
 CLAIM_BATCH = 1000
 # Statements of dispatch under way at once, if they are slow. The last one is not for groups that failed.
 CLAIM_SLOTS = 3
+# The next claim may be sent before the jobs of the last one are given out, if their payloads have no more
+# bytes: until then these do not count among the bytes that wait for a worker.
+READ_LATER_BYTES = 256 * 1024
 # Limited topics per claim, which locks their pools. Further topics wait for the next claim.
 LIMITED_TOPICS = 20
 
@@ -613,28 +618,49 @@ class Hub:
             return
         group.is_claiming = True
         sent_at = self._floors.claim_begins(topics)
-        claimed_at = lease_clock()
+        claimed_at, sent_at_ns = lease_clock(), time_ns()
         packed = group.packed_slots(slots, CLAIM_BATCH)
         wanted = slots_for(slots, packed)
-        try:
-            with ExitStack() as stack:
-                stack.enter_context(self._claim_slots.step(claim_slot))
-                stack.enter_context(reserved(slots, packed))
-                if levels is None:
-                    stack.enter_context(self.looks.plain.measured())
-                jobs = await self._claims.claim(topics, wanted, levels)
-        except Exception as error:
-            # A failure of the database must not end a worker's stream, nor the turn of another group.
-            self._demand.add_work(topics)
-            self._failures.claim_failed(group, error, self.roster.groups)
-            return
-        finally:
-            group.is_claiming = False
-        self._failures.claim_succeeded(group)
-        is_filled = wanted.is_filled_by(jobs)
-        has_to_look = self._floors.claimed(topics, jobs, sent_at, levels, is_filled=is_filled)
-        if is_filled or has_to_look:
-            self._demand.add_work(topics)
+        with ExitStack() as kept:
+            kept.enter_context(reserved(slots, packed))
+            try:
+                with ExitStack() as stack:
+                    stack.enter_context(self._claim_slots.step(claim_slot))
+                    if levels is None:
+                        stack.enter_context(self.looks.plain.measured())
+                    jobs = await self._claims.claim(topics, wanted, levels)
+            except Exception as error:
+                # A failure of the database must not end a worker's stream, nor the turn of another group.
+                self._demand.add_work(topics)
+                self._failures.claim_failed(group, error, self.roster.groups)
+                return
+            finally:
+                group.is_claiming = False
+            self._failures.claim_succeeded(group)
+            is_filled = wanted.is_filled_by(jobs)
+            has_to_look = self._floors.claimed(topics, jobs, sent_at, levels, is_filled=is_filled)
+            if is_filled or has_to_look:
+                self._demand.add_work(topics)
+            if is_filled and isinstance(jobs, ClaimedRows) and jobs.payload_bytes <= READ_LATER_BYTES:
+                # The database works on the next claim while the jobs of this one are given to their workers.
+                later = kept.pop_all()
+                asyncio.get_running_loop().call_soon(
+                    self._give_out, slots, jobs, claimed_at, sent_at_ns, later
+                )
+            else:
+                self._give_out(slots, jobs, claimed_at, sent_at_ns, kept)
+
+    def _give_out(
+        self,
+        slots: Sequence[Session],
+        jobs: Sequence[ClaimedJob],
+        claimed_at: float,
+        sent_at_ns: int,
+        kept: ExitStack,
+    ) -> None:
+        """Give the jobs to their workers. `kept` keeps the slots free for them until then."""
+        with kept:
+            self._claims.publish(jobs, sent_at_ns)
         self._assignments.assign(slots, jobs, claimed_at)
 
     async def _claim_limited(self, group: Group, names: Sequence[str], claim_slot: ClaimSlot) -> None:

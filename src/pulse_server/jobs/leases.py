@@ -20,6 +20,7 @@ from pulse_server.database.connections import Connections, Database
 from pulse_server.database.statements import Fetch, Rows, statements
 from pulse_server.jobs.reads import (
     THE_BEGINNING,
+    ClaimedRows,
     Row,
     array_text,
     claimed_jobs_from_rows,
@@ -194,6 +195,8 @@ def _with(jobs: Sequence[ClaimedJob], stored: dict[str, list[Step]]) -> list[Cla
 _CANDIDATES_PER_SLOT = (1.125, 2)
 _GROWTH = 4
 _by_slot = itemgetter(0)
+# From how many rows on the jobs are made when they are read.
+MANY_ROWS = 100
 
 
 def slot_arguments(slots: Slots, lease: timedelta) -> list[object]:
@@ -221,10 +224,12 @@ async def claim_in_topic(
     slots: Slots,
     lease: timedelta,
     levels: Sequence[Level] | None,
-) -> list[ClaimedJob]:
+) -> list[ClaimedJob] | ClaimedRows:
     """Lease the best jobs of one topic to the slots' workers, by full look or from these levels."""
     rows = await connections.fetch(name, _SQL[name], *_arguments(topics, slots, lease, levels))
-    return claimed_jobs(rows, slots)
+    if len(rows) < MANY_ROWS or any(row["has_steps"] for row in rows):
+        return claimed_jobs(rows, slots)
+    return ClaimedRows(sorted(rows, key=_by_slot), slots.workers)
 
 
 async def claim_across_topics(

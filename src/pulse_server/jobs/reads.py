@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from operator import itemgetter
-from typing import Any
+from typing import Any, overload
 from uuid import UUID
 
 import asyncpg
@@ -145,6 +145,39 @@ def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[
         )
         add(new_tuple(ClaimedJob, job))
     return jobs
+
+
+class ClaimedRows(Sequence[ClaimedJob]):
+    """The jobs of a large claim, made from its rows when they are first read, and the last one by itself.
+
+    To make a thousand jobs takes half as long as the statement: the hub sends the next claim before.
+    """
+
+    def __init__(self, rows: Sequence[asyncpg.Record], workers: Sequence[str]) -> None:
+        self._rows = rows
+        self._workers = workers
+        self._jobs: list[ClaimedJob] | None = None
+        self.payload_bytes = sum([len(row["payload"]) for row in rows])
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> ClaimedJob: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[ClaimedJob]: ...
+    def __getitem__(self, place: int | slice) -> ClaimedJob | list[ClaimedJob]:
+        if self._jobs is None and place == -1:
+            return claimed_jobs_from_rows(self._rows[-1:], self._workers)[0]
+        return self._all()[place]
+
+    def __iter__(self) -> Iterator[ClaimedJob]:
+        return iter(self._all())
+
+    def _all(self) -> list[ClaimedJob]:
+        if self._jobs is None:
+            self._jobs = claimed_jobs_from_rows(self._rows, self._workers)
+        return self._jobs
 
 
 def ended_from_rows(rows: Iterable[Row]) -> dict[Claim, Ended]:

@@ -32,6 +32,7 @@ from pulse_server.jobs.leases import (
 )
 from pulse_server.jobs.new_jobs import NewJob, Scope, Submitted
 from pulse_server.jobs.reads import (
+    ClaimedRows,
     PostgresJobReads,
     cancellation_from_row,
     claim_columns,
@@ -186,7 +187,7 @@ class PostgresJobRepo(PostgresJobReads):
         slots: Slots,
         lease: timedelta,
         levels: Sequence[Level] | None = None,
-    ) -> list[ClaimedJob]:
+    ) -> list[ClaimedJob] | ClaimedRows:
         """Lease the best ready jobs of these topics to the slots' workers, best first.
 
         Returns one job per slot, or fewer if there are no more or their payloads reach
@@ -195,7 +196,7 @@ class PostgresJobRepo(PostgresJobReads):
         """
         claim = claim_in_topic if len(topics) == 1 else claim_across_topics
         jobs = await claim(self._database.hot, "claim_batch", topics, slots, lease, levels)
-        return await with_steps(self._database.hot, jobs)
+        return jobs if isinstance(jobs, ClaimedRows) else await with_steps(self._database.hot, jobs)
 
     async def complete_jobs(
         self, claims: Sequence[Claim], results: Mapping[Claim, bytes] = NO_RESULTS
