@@ -37,6 +37,7 @@ from benchmarks.scenarios import (
     results,
     retention,
     running,
+    scale,
     soak,
     statistics,
     submit,
@@ -88,6 +89,7 @@ SHORT = TABLE | {
 LONG = {
     "bytes": bytes.measure,
     "held": held.measure,
+    "scale": scale.measure,
     "soak": soak.measure,
 }
 SCENARIOS = SHORT | LONG

@@ -6,6 +6,7 @@
 - e2e: producers and workers at the same time; from the first submit until the store holds nothing unfinished.
 - idle: one job now and then; from its submit to its handler.
 - limits: the drain, with the limits that the peer has.
+- scale: the drain, with more and more processes.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from benchmarks.peers.peer import Shift
 from benchmarks.peers.postgres_store import PostgresStore
 from benchmarks.peers.stores import Store, fresh_store
 from benchmarks.repeating import in_turn, repeated
+from benchmarks.scenarios import scale
 from benchmarks.scenarios.e2e import shapes
 from benchmarks.scenarios.limits import KEYS, LIMIT, NO_LIMITS
 from benchmarks.stand import Stand
@@ -206,6 +208,25 @@ async def limits(stand: Stand, runner: Runner) -> list[Figure]:
     return figures
 
 
+async def scaled(stand: Stand, runner: Runner) -> list[Figure]:
+    """A drain with as many worker processes as the cores can hold."""
+    shifts = {
+        f"drain, {processes} processes": Shift("drain", processes, slots=100)
+        for processes in scale.worker_counts()
+    }
+    async with fresh_store(stand, runner.peer.store) as template:
+        await _install(runner, template)
+        jobs = await _fill(runner, template, stand.sized(scale.QUEUED))
+        runs = {
+            name: partial(_drain_copy, stand, runner, template, jobs, shift) for name, shift in shifts.items()
+        }
+        rates = await in_turn(stand, runs)
+    return [
+        Figure(scale.NAME, name, "jobs/s", rates[name], runner.about(shift), runner.peer.name)
+        for name, shift in shifts.items()
+    ]
+
+
 async def _install(runner: Runner, store: Store) -> None:
     await runner.run(store, "install")
     await store.settle()
@@ -237,4 +258,5 @@ SCENARIOS: dict[str, Callable[[Stand, Runner], Coroutine[Any, Any, list[Figure]]
     "e2e": e2e,
     "idle": idle,
     "limits": limits,
+    scale.NAME: scaled,
 }
