@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.command_line import CommandLine
 from tests.cli.serving import serving
+from tests.ports import reserved_address
 from tests.postgres_cluster import Databases
 
 TASKS = """
@@ -87,6 +88,13 @@ def own(own_address: str, tmp_path: Path) -> CommandLine:
 def alone(tmp_path: Path) -> CommandLine:
     """`pulse` without any setting."""
     return CommandLine(tmp_path)
+
+
+@pytest.fixture
+def kept_address() -> Iterator[str]:
+    """An address that no other process gets while the test has no server there."""
+    with reserved_address() as address:
+        yield address
 
 
 @pytest.fixture

@@ -189,8 +189,10 @@ def test_piped_top_is_one_snapshot(own: CommandLine, two: tuple[str, str]) -> No
     assert [row[0] for row in own("top", "-o", "plain").rows] == list(documented)
 
 
-def test_top_and_tail_go_on_when_the_server_comes_back(own_database: str, tmp_path: Path) -> None:
-    with serving(own_database) as address:
+def test_top_and_tail_go_on_when_the_server_comes_back(
+    own_database: str, tmp_path: Path, kept_address: str
+) -> None:
+    with serving(own_database, PULSE_GRPC_ADDR=kept_address) as address:
         pulse = CommandLine(tmp_path, {"PULSE_ADDR": address})
         quick = ["--interval", "200ms", "--timeout", "1s"]
         top = pulse.terminal("top", *quick)
@@ -203,7 +205,7 @@ def test_top_and_tail_go_on_when_the_server_comes_back(own_database: str, tmp_pa
     try:
         screen.expect("Snapshot of .* ago")
         screen.expect("No pulsed answers")
-        with serving(own_database, PULSE_GRPC_ADDR=address):
+        with serving(own_database, PULSE_GRPC_ADDR=kept_address):
             pulse("submit", "delta")
             screen.expect("delta")
             gap = json.loads(tail.stdout.readline())

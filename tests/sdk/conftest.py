@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 
 import pulse
+from tests.ports import reserved_address
 from tests.sdk.effects import Database
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
 from tests.sdk.libraries import LIBRARIES, Transaction
@@ -31,6 +32,13 @@ def fake() -> Iterator[FakePulsed]:
     pulsed = FakePulsed().start()
     yield pulsed
     pulsed.stop()
+
+
+@pytest.fixture
+def kept_address() -> Iterator[str]:
+    """An address that no other process gets while the test has no server there."""
+    with reserved_address() as address:
+        yield address
 
 
 @pytest.fixture

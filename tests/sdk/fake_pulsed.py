@@ -21,6 +21,7 @@ import grpc
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1 import pulse_pb2_grpc
 from pulse.wire.servers import FROM_PULSED
+from tests.ports import reserve_port
 from tests.sdk.fake_jobs import FakeJobs
 from tests.sdk.fake_schedules import FakeSchedules
 from tests.sdk.fake_steps import FakeSteps
@@ -71,7 +72,7 @@ class FakePulsed(
         self.stream_refusal: tuple[grpc.StatusCode, str] | None = None
         self.refused_streams = 0
         self._waiting: list[pb.StreamJobsResponse] = []
-        self.port = 0
+        self.port = reserve_port(self)
         self._server: grpc.Server | None = None
 
     # ------------------------------------------------------------ lifetime
@@ -79,7 +80,7 @@ class FakePulsed(
     def start(self) -> FakePulsed:
         self._server = grpc.server(ThreadPoolExecutor(32), options=[("grpc.so_reuseport", 0)])
         pulse_pb2_grpc.add_PulseServiceServicer_to_server(self, self._server)
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        assert self._server.add_insecure_port(f"127.0.0.1:{self.port}") == self.port
         self._server.start()
         return self
 

@@ -11,6 +11,7 @@ import grpc
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1 import pulse_pb2_grpc
+from tests.ports import reserve_port
 from tests.sdk.columns import all_jobs
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS
 
@@ -67,7 +68,7 @@ class LineServer(pulse_pb2_grpc.PulseServiceServicer):
         self.call_refusal: tuple[grpc.StatusCode, str] | None = None
         self.stored: dict[str, int] = {}
         """How often the job of each id was sent."""
-        self.port = 0
+        self.port = reserve_port(self)
         self._changed = asyncio.Condition()
         self._server: grpc.aio.Server | None = None
 
@@ -83,7 +84,7 @@ class LineServer(pulse_pb2_grpc.PulseServiceServicer):
     async def start(self) -> None:
         self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
         pulse_pb2_grpc.add_PulseServiceServicer_to_server(self, self._server)
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        assert self._server.add_insecure_port(f"127.0.0.1:{self.port}") == self.port
         await self._server.start()
 
     async def stop(self) -> None:

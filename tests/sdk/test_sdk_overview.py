@@ -169,17 +169,16 @@ async def test_one_topic_is_not_a_list_of_letters(client: pulse.Pulse) -> None:
 
 
 async def test_watch_continues_after_a_restart_and_marks_the_interruption(
-    database_dsn: str, monkeypatch: pytest.MonkeyPatch
+    database_dsn: str, kept_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sdk_tuning, "RECONNECT_LONGEST_SECONDS", 0.2)
-    async with server_under_test(database_dsn) as first:
-        address = first.address
-        client = pulse.Pulse(address)
+    async with server_under_test(database_dsn, grpc_address=kept_address) as first:
+        client = pulse.Pulse(kept_address)
         watch = client.watch()
         assert await next_of(watch) == pulse.Transitions((), 0, interrupted=False)
         waiting = asyncio.create_task(next_of(watch))
         await eventually(lambda: bool(first.app.watchers._watchers))
-    async with server_under_test(database_dsn, grpc_address=address) as second:
+    async with server_under_test(database_dsn, grpc_address=kept_address) as second:
         assert await waiting == pulse.Transitions((), 0, interrupted=True)
         job_id = await second.submit()
         news = await next_of(watch)

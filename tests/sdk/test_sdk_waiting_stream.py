@@ -57,16 +57,15 @@ async def test_canceled_wait_leaves_those_of_others(p: pulse.Pulse, running: Run
         assert await second == 7
 
 
-async def test_wait_goes_on_at_another_server(database_dsn: str, running: Running) -> None:
+async def test_wait_goes_on_at_another_server(database_dsn: str, kept_address: str, running: Running) -> None:
     """The server stops in the middle of the wait, and one at the same address takes its place."""
-    async with server_under_test(database_dsn) as first:
-        port = first.address.rpartition(":")[2]
+    async with server_under_test(database_dsn, grpc_address=kept_address) as first:
         p = pulse.Pulse(first.address)
         handle = await p.enqueue("work")
         wait = asyncio.ensure_future(handle.result(LONG))
         await eventually(lambda: first.app.work.awaited_jobs._by_job)
     assert not wait.done()
-    async with server_under_test(database_dsn, grpc_address=f"127.0.0.1:{port}"):
+    async with server_under_test(database_dsn, grpc_address=kept_address):
         worker = pulse.Pulse(p.address)
 
         @worker.job("work")
