@@ -18,6 +18,8 @@ from playwright.async_api import (
     ViewportSize,
 )
 
+from tests.eventually import PATIENCE_SECONDS
+
 # The first is the same engine without windows, at half the work.
 _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -91,7 +93,7 @@ async def close_pages() -> None:
 async def new_page(context: BrowserContext, complaints: Complaints) -> Page:
     page = await context.new_page()
     _open_pages.add(page)
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(PATIENCE_SECONDS * 1_000)
     complaints.follow(page)
     return page
 

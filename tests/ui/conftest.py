@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,8 @@ import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
 from pulse_ui import tuning
+from tests.eventually import PATIENCE_SECONDS
+from tests.ports import reserved_address
 from tests.transport.authorized import PASSWORD, USERS
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 from tests.ui.browsers import VIEWPORT, Complaints, chromium_path, close_pages, new_context, new_page
@@ -20,7 +22,7 @@ from tests.ui.dashboards import DashboardUnderTest, dashboard_under_test
 _HERE = f"{Path(__file__).parent}{os.sep}"
 
 # A page refreshes itself every five seconds, and machines that run tests are busy.
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=PATIENCE_SECONDS * 1_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -83,10 +85,20 @@ async def kept_page(page_of_the_file: Page, complaints: Complaints) -> AsyncIter
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def server(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServerUnderTest]:
-    """An open server, whose retries are due at once when their time has come."""
+    """An open server, whose retries are due at once when their time has come.
+
+    No lease ends in a test: a worker of plain calls sends no heartbeats, and a busy machine takes its time.
+    """
     monkeypatch.setattr("pulse_server.work.PROMOTE_INTERVAL", 0.05 * SECOND)
-    async with server_under_test(database_dsn) as running:
+    async with server_under_test(database_dsn, lease_ttl=600 * SECOND) as running:
         yield running
+
+
+@pytest.fixture
+def kept_address() -> Iterator[str]:
+    """An address that no other process gets while the test has no server there."""
+    with reserved_address() as address:
+        yield address
 
 
 @pytest.fixture(autouse=True)
@@ -96,9 +108,14 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def impatient(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dashboard that looks more often, and waits less for a pulsed that does not answer."""
+def lively(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dashboard whose pages refresh more often."""
     monkeypatch.setattr(tuning, "REFRESH_SECONDS", 1)
+
+
+@pytest.fixture
+def impatient(patient: None, lively: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And which waits less for a pulsed that does not answer: for tests that take pulsed away."""
     monkeypatch.setattr(tuning, "CALL_TIMEOUT", 1 * SECOND)
 
 

@@ -9,7 +9,7 @@ import pulse
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.dashboards import DashboardUnderTest
 
-pytestmark = pytest.mark.usefixtures("impatient")
+pytestmark = pytest.mark.usefixtures("lively")
 
 
 async def let_die(server: ServerUnderTest, errors: list[str]) -> list[str]:

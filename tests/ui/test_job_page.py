@@ -16,7 +16,7 @@ from tests.ui.dashboards import DashboardUnderTest
 from tests.ui.furnishing import HOSTILE
 from tests.ui.visitors import Visitor
 
-pytestmark = pytest.mark.usefixtures("impatient")
+pytestmark = pytest.mark.usefixtures("lively")
 
 HOSTILE_IN_JSON = "<img src=x onerror=alert(1)>"
 

@@ -15,7 +15,7 @@ _ON_THE_FIRST_SCREEN = """() => [...document.querySelectorAll("#job-rows tr")]
 
 
 async def test_paused_list_counts_new_jobs_and_shows_them_on_request(
-    page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest, impatient: None
+    page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest, lively: None
 ) -> None:
     await server.submit_many(3, "mail")
     await page.goto(f"{dashboard.url}/jobs")
@@ -34,7 +34,7 @@ async def test_paused_list_counts_new_jobs_and_shows_them_on_request(
 
 
 async def test_scrolled_list_does_not_move_until_its_reader_is_back_at_the_top(
-    page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest, impatient: None
+    page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest, lively: None
 ) -> None:
     first, *_ = await server.submit_many(45, "mail")
     await page.goto(f"{dashboard.url}/jobs")

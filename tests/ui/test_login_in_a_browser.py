@@ -19,7 +19,7 @@ async def test_right_password_leads_to_the_overview(page: Page, guarded: Dashboa
     await expect(page.locator(".who")).to_contain_text("operator")
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("lively")
 async def test_open_page_reports_the_end_of_the_session_and_keeps_typed_text(
     page: Page, guarded: DashboardUnderTest, complaints: Complaints
 ) -> None:

@@ -13,7 +13,7 @@ from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.conftest import log_in
 from tests.ui.dashboards import DashboardUnderTest
 
-pytestmark = pytest.mark.usefixtures("impatient")
+pytestmark = pytest.mark.usefixtures("lively")
 
 
 async def test_topic_without_a_worker_needs_attention_until_one_comes(

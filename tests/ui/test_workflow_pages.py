@@ -161,7 +161,7 @@ async def test_workflow_too_large_to_draw_is_listed(
 
 
 async def test_open_page_follows_the_workflow(
-    page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest, client: pulse.Pulse, impatient: None
+    page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest, client: pulse.Pulse, lively: None
 ) -> None:
     run = await nightly(client)
     await page.goto(f"{dashboard.url}/workflows/{run.id}")
@@ -200,7 +200,7 @@ async def test_narrow_screen_shows_the_drawing_from_top_to_bottom(
 
 
 async def test_workflow_is_canceled_and_retried(
-    page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest, client: pulse.Pulse, impatient: None
+    page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest, client: pulse.Pulse, lively: None
 ) -> None:
     run = await nightly(client)
     await page.goto(f"{dashboard.url}/workflows/{run.id}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from http.cookies import SimpleCookie
 from urllib.parse import urlencode, urlsplit
 
+from tests.eventually import PATIENCE_SECONDS
 from tests.transport.authorized import PASSWORD
 
 
@@ -64,9 +65,9 @@ class Visitor:
         parts = urlsplit(self.url)
         host, port = parts.hostname or "", parts.port
         connection = (
-            http.client.HTTPConnection(host, port, timeout=20)
+            http.client.HTTPConnection(host, port, timeout=PATIENCE_SECONDS)
             if self._trust is None
-            else http.client.HTTPSConnection(host, port, timeout=20, context=self._trust)
+            else http.client.HTTPSConnection(host, port, timeout=PATIENCE_SECONDS, context=self._trust)
         )
         try:
             cookies = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
