@@ -30,6 +30,15 @@ async def p(fake: FakePulsed) -> AsyncIterator[pulse.Pulse]:
             yield client
 
 
+async def connected(p: pulse.Pulse) -> pulse.JobHandle:
+    """Enqueue once there is a connection. gRPC may need longer for one than an outage may last here."""
+    while True:
+        try:
+            return await p.enqueue("topic")
+        except pulse.Unavailable:
+            await asyncio.sleep(0.01)
+
+
 async def test_call_without_a_connection_fails_after_the_outage_timeout(
     fake: FakePulsed, p: pulse.Pulse
 ) -> None:
@@ -57,18 +66,12 @@ async def test_calls_succeed_again_once_pulsed_is_back(
     fake: FakePulsed, p: pulse.Pulse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(caller, "REST_SECONDS", 0.0)
-    await p.enqueue("topic")
+    await connected(p)
     fake.stop()
     with pytest.raises(pulse.Unavailable):
         await p.enqueue("topic")
     fake.start()
-    while True:
-        try:
-            job = await p.enqueue("topic")
-        except pulse.Unavailable:
-            continue  # gRPC has not reconnected yet
-        break
-    assert job.id in fake.stored
+    assert (await connected(p)).id in fake.stored
     assert (await p.enqueue("topic")).id in fake.stored
 
 
@@ -80,6 +83,7 @@ async def test_one_call_at_a_time_tries_whether_pulsed_is_back(
         asyncio.timeout(PATIENCE_SECONDS),
         pulse.Pulse(fake.address, timeout=FOREVER, outage_timeout=FOREVER) as p,
     ):
+        await connected(p)
         fake.submit_may_answer.clear()
         with pytest.raises(pulse.DeadlineExceeded):
             await p.enqueue("topic", timeout=SOON)
@@ -94,6 +98,7 @@ async def test_one_call_at_a_time_tries_whether_pulsed_is_back(
 async def test_refusal_of_pulsed_is_no_outage(
     fake: FakePulsed, p: pulse.Pulse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    await connected(p)
     monkeypatch.setattr(caller, "REST_SECONDS", 3600.0)
     with pytest.raises(pulse.PulseError) as raised:
         await p.get_job(SOME_ID)
@@ -102,7 +107,7 @@ async def test_refusal_of_pulsed_is_no_outage(
 
 
 async def test_call_that_has_a_connection_keeps_its_timeout(fake: FakePulsed, p: pulse.Pulse) -> None:
-    await p.enqueue("topic")
+    await connected(p)
     fake.submit_may_answer.clear()
     slow = asyncio.create_task(p.enqueue("topic"))
     await asyncio.wait({slow}, timeout=3 * SOON.total_seconds())
@@ -143,7 +148,7 @@ async def test_call_that_ran_out_of_time_has_the_refusal_before(
         (grpc.StatusCode.UNAVAILABLE, "The table is locked.", grpc.aio.Metadata((FROM_PULSED, "1"))),
         (grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", grpc.aio.Metadata()),
     ]
-    await p.enqueue("topic")  # there is a connection
+    await connected(p)
     monkeypatch.setattr(connection, "JitteredBackoff", twice)
     with pytest.raises(pulse.DeadlineExceeded, match=r"may or may not .* try before: The table is locked\."):
         await p._caller.session().connection.keep_trying(try_once, 60)
