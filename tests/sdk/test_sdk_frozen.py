@@ -71,7 +71,9 @@ def test_process_that_was_stopped_goes_on() -> None:
     ended = run("""
         import os, subprocess
         with ended_if_frozen():
-            waker = subprocess.Popen(["sh", "-c", f"sleep 1.5; kill -CONT {os.getpid()}"])
+            stopped = f"ps -o state= -p {os.getpid()} | grep -q T"
+            wake = f"until {stopped}; do sleep 0.1; done; sleep 1.5; kill -CONT {os.getpid()}"
+            waker = subprocess.Popen(["sh", "-c", wake])
             os.kill(os.getpid(), signal.SIGSTOP)
             compute_in_python()
         waker.wait()

@@ -223,9 +223,10 @@ async def test_jobs_are_kept_while_pulsed_reports_that_its_database_does_not_ans
             await go.wait()
 
         async with running(p):
-            fake.deliver("runs", "waits")
+            fake.deliver("runs")
             await eventually(lambda: runs == ["runs"])
             fake.says_its_database_is_away = True
+            fake.deliver("waits")  # now: a part of its lease later it would be released
             seen = len(fake.beats)
             # It is beaten every 50 ms while that fails: so for several leases.
             await fake.until_async(lambda: len(fake.beats) >= seen + 40)

@@ -11,7 +11,7 @@ import pulse
 from tests.sdk.conftest import Running
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
-SHORT = timedelta(milliseconds=50)
+SHORT, LONG = timedelta(milliseconds=50), timedelta(seconds=40)
 NOTE = "No worker that takes {!r} is connected"
 
 
@@ -32,6 +32,7 @@ async def test_wait_without_a_worker_states_it(client: pulse.Pulse, running: Run
     async def confirm() -> None: ...
 
     async with running(client):
+        await (await confirm.enqueue()).wait(LONG)  # the worker is connected
         handle = await client.enqueue("orders.confrim")
         with pytest.raises(pulse.ResultTimeout) as raised:
             await handle.result(SHORT)
@@ -53,7 +54,11 @@ async def test_wait_for_a_slow_handler_says_that_the_job_goes_on(
     async def slow(ctx: pulse.Context) -> None:
         await ctx.sleep("until the end", timedelta(minutes=5))
 
+    @client.job("quick")
+    async def quick() -> None: ...
+
     async with running(client):
+        await (await quick.enqueue()).wait(LONG)  # the worker is connected
         handle = await client.enqueue("slow")
         with pytest.raises(pulse.ResultTimeout, match=r"It goes on\.$"):
             await handle.wait(SHORT)
