@@ -16,6 +16,7 @@ from tests.sdk.test_sdk_steps import ended
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 SOON = timedelta(milliseconds=10)
+LIMIT = timedelta(seconds=3)  # enough on a busy machine for an attempt that stands nowhere
 
 
 @pytest.fixture
@@ -149,7 +150,7 @@ async def test_time_limit_between_two_steps_keeps_the_first(p: pulse.Pulse, runn
         if attempt == 1:
             await asyncio.Event().wait()
 
-    @p.job("work", timeout=timedelta(seconds=2), retry=pulse.Backoff(first=SOON))
+    @p.job("work", timeout=LIMIT, retry=pulse.Backoff(first=SOON))
     async def handle(ctx: pulse.Context) -> None:
         await ctx.step("first", lambda: ran.append(f"first in {ctx.attempt}"))
         await ctx.step("second", second, ctx.attempt)
@@ -172,7 +173,7 @@ async def test_time_limit_ends_an_async_step_of_a_def_handler(p: pulse.Pulse, ru
             ended_by.append("canceled")
             raise
 
-    @p.job("work", timeout=timedelta(seconds=1), retry=pulse.Backoff(first=SOON))
+    @p.job("work", timeout=LIMIT, retry=pulse.Backoff(first=SOON))
     def handle(ctx: pulse.SyncContext) -> None:
         try:
             ctx.step("slow", slow, ctx.attempt)

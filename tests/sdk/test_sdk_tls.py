@@ -155,8 +155,10 @@ async def test_handshakes_that_fail_leave_nothing_of_grpcs_own_on_standard_error
         import sys
         from datetime import timedelta
         import pulse
+        from pulse import tuning
 
-        with pulse.SyncPulse(sys.argv[1], ca=sys.argv[2], timeout=timedelta(seconds=1)) as p:
+        tuning.DIAGNOSIS_SECONDS = 20.0
+        with pulse.SyncPulse(sys.argv[1], ca=sys.argv[2], timeout=timedelta(seconds=5)) as p:
             try:
                 p.enqueue("mail")
             except pulse.Unavailable as error:
@@ -256,7 +258,7 @@ def test_blocking_client_speaks_tls(database_dsn: str, authority: Authority) -> 
 async def test_job_that_outlasts_its_lease_is_kept_by_heartbeats_over_mutual_tls(
     serve: Serve, authority: Authority, running: Running
 ) -> None:
-    lease = 1.2 * SECOND
+    lease = 3 * SECOND
     files = authority.server(client_ca=authority.file)
     times = {"lease_ttl": lease, "heartbeat_interval": 0.3 * SECOND, "watchdog_interval": 0.1 * SECOND}
     async with serve(tls=files, **times) as server:
@@ -264,7 +266,7 @@ async def test_job_that_outlasts_its_lease_is_kept_by_heartbeats_over_mutual_tls
 
         @p.job("mail")
         async def handle() -> None:
-            await asyncio.sleep(2 * lease.total_seconds())
+            await asyncio.sleep(1.2 * lease.total_seconds())
 
         async with p, running(p):
             handle_of_job = await p.enqueue("mail")
@@ -321,8 +323,9 @@ async def test_closed_client_dials_no_more_after_handshakes_that_failed(
                 await eventually(lambda: "is not signed by an authority" in caplog.text)
             await client.close()
             await worker.close()
-            closed = (called.count, worked.count)
             async with running(control):
+                await eventually(lambda: open_.count)
+                closed = (called.count, worked.count)  # what was under way has arrived
                 await eventually(lambda: open_.count > 20)
         finally:
             gc.enable()
