@@ -19,8 +19,10 @@ def sql(dsn: str, statement: str, *arguments: object) -> list[Any]:
     return asyncio.run(fetch())
 
 
-def bury(dsn: str, topic: str, count: int, error: str = "connection refused") -> None:
-    """Have so many dead letters on a topic, some of them a day old."""
+def bury(
+    dsn: str, topic: str, count: int, error: str = "connection refused", *, apart: str = "10 seconds"
+) -> None:
+    """Have so many dead letters on a topic, the newest as old as they are apart."""
     sql(
         dsn,
         """
@@ -29,9 +31,9 @@ def bury(dsn: str, topic: str, count: int, error: str = "connection refused") ->
         SELECT gen_random_uuid(), at, at, at, at, 1, 1, false, true, 'DEAD_LETTERED', $1, '', $3,
             'DEAD_LETTERED'
         FROM generate_series(1, $2::int) AS number,
-            LATERAL (SELECT now() - number * interval '10 seconds' AS at) AS submitted
+            LATERAL (SELECT now() - number * $4::text::interval AS at) AS submitted
         """,
-        *(topic, count, error),
+        *(topic, count, error, apart),
     )
 
 

@@ -60,16 +60,16 @@ def test_retry_grants_attempts(own: CommandLine, own_database: str, topic: str) 
 
 
 def test_filters_meet_what_they_say_and_nothing_else(own: CommandLine, own_database: str, topic: str) -> None:
-    bury(own_database, topic, 20, "connection refused")
-    bury(own_database, topic, 20, "card refused")
-    options = ["--topic", topic, "--error", "CONNECTION", "--since", "105s", "--yes"]
+    bury(own_database, topic, 20, "connection refused", apart="10 minutes")
+    bury(own_database, topic, 20, "card refused", apart="10 minutes")
+    options = ["--topic", topic, "--error", "CONNECTION", "--since", "105m", "--yes"]
     result = own("jobs", "retry", *options, "-o", "json")
     assert (result.json["matched"], result.json["changed"], result.json["complete"]) == (10, 10, True)
     documented = next(shape for title, shape in SHAPES.items() if title.startswith("An action on all"))
     assert list(result.json) == list(documented)
     assert statuses(own_database, topic) == {"PENDING": 10, "DEAD_LETTERED": 30}
     assert (
-        own("jobs", "retry", "--topic", topic, "--before", "1h", "--dry-run", "-o", "json").json["matched"]
+        own("jobs", "retry", "--topic", topic, "--before", "4h", "--dry-run", "-o", "json").json["matched"]
         == 0
     )
 
