@@ -22,6 +22,8 @@ from pulse_cli.main import run
 from tests.cli.terminal import PATIENCE_SECONDS, Terminal
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
+# With the modules of the tests that run `pulse` in another way.
+WITH_TESTS = os.pathsep.join((str(SOURCES), str(SOURCES.parent)))
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,12 @@ class CommandLine:
             code = run(arguments)
         return Result(code, out.getvalue(), err.getvalue())
 
-    def process(self, *arguments: str, cwd: Path | None = None, **variables: str) -> subprocess.Popen[str]:
-        """Start a command as a process with pipes."""
+    def process(
+        self, *arguments: str, cwd: Path | None = None, module: str = "pulse_cli", **variables: str
+    ) -> subprocess.Popen[str]:
+        """Start a command as a process with pipes. `module` is one that runs it in the way of a test."""
         return subprocess.Popen(
-            [sys.executable, "-m", "pulse_cli", *arguments],
+            [sys.executable, "-m", module, *arguments],
             env=self.environment(variables),
             cwd=cwd,
             text=True,
@@ -80,11 +84,17 @@ class CommandLine:
 
     @contextmanager
     def terminal(
-        self, *arguments: str, columns: int = 80, lines: int = 30, cwd: Path | None = None, **variables: str
+        self,
+        *arguments: str,
+        columns: int = 80,
+        lines: int = 30,
+        cwd: Path | None = None,
+        module: str = "pulse_cli",
+        **variables: str,
     ) -> Iterator[Terminal]:
         """Run a command at a real terminal for the length of a block. It is killed if it still runs then."""
         environment = self.environment({"TERM": "xterm-256color"} | variables)
-        terminal = Terminal([sys.executable, "-m", "pulse_cli", *arguments], environment, cwd, columns, lines)
+        terminal = Terminal([sys.executable, "-m", module, *arguments], environment, cwd, columns, lines)
         try:
             yield terminal
         finally:

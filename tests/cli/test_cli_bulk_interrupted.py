@@ -13,7 +13,7 @@ import pytest
 import pulse as sdk
 from pulse_cli.jobs.bulk import Action, go_through
 from tests.cli.buried_jobs import bury, sql, statuses, untouched
-from tests.cli.command_line import CommandLine, ended, plain_text
+from tests.cli.command_line import WITH_TESTS, CommandLine, ended, plain_text
 from tests.cli.conftest import TASKS
 from tests.rows import each_row
 
@@ -48,7 +48,8 @@ def test_interrupted_retry_reports_its_progress_and_leaves_the_rest(
 ) -> None:
     bury(own_database, "ok", MANY)
     command = ["jobs", "retry", "--topic", "ok", "--status", "DEAD_LETTERED"]
-    with own.process(*command, "--yes", "-o", "json") as process:
+    pausing = {"module": "tests.cli.pausing_pulse", "PYTHONPATH": WITH_TESTS}
+    with own.process(*command, "--yes", "-o", "json", **pausing) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "500 of 10,000 retried\n"
         assert process.stderr.readline() == "1,000 of 10,000 retried\n"
@@ -66,7 +67,7 @@ def test_interrupted_retry_reports_its_progress_and_leaves_the_rest(
     assert untouched(own_database, "ok") == MANY - brought_back
 
     left = MANY - brought_back
-    with own.terminal(*command) as child:
+    with own.terminal(*command, **pausing) as child:  # type: ignore[arg-type]
         child.expect(f"Retry {left:,} DEAD_LETTERED jobs on ok\\? ")
         child.sendline("y")
         child.expect(rf"[1-9][\d,]* of {left:,} retried")

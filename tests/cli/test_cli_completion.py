@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command_line import CommandLine
+from tests.cli.command_line import PATIENCE_SECONDS, WITH_TESTS, CommandLine
 from tests.rows import each_row
 
 CONTENTS = (
@@ -25,15 +25,15 @@ def filled(own_address: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     return own_address
 
 
-def completions(pulse: CommandLine, words: str) -> tuple[list[str], str]:
+def completions(pulse: CommandLine, words: str, *, module: str = "pulse_cli") -> tuple[list[str], str]:
     """Return the completions of the last word, and the text that the shell would print."""
     variables = {
         "_PULSE_COMPLETE": "bash_complete",
         "COMP_WORDS": words,
         "COMP_CWORD": str(len(words.split(" ")) - 1),
     }
-    with pulse.process(**variables) as process:
-        out, err = process.communicate(timeout=30)
+    with pulse.process(module=module, PYTHONPATH=WITH_TESTS, **variables) as process:
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
     return [line.removeprefix("plain,") for line in out.splitlines() if line], err
 
 
@@ -55,7 +55,7 @@ def test_names_of_the_server_are_completed(
     filled: str, tmp_path: Path, words: str, expected: list[str]
 ) -> None:
     pulse = CommandLine(tmp_path, {"PULSE_ADDR": filled})
-    assert completions(pulse, words) == (expected, "")
+    assert completions(pulse, words, module="tests.cli.patient_pulse") == (expected, "")
 
 
 @each_row(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command_line import SOURCES, CommandLine, until
+from tests.cli.command_line import WITH_TESTS, CommandLine, until
 from tests.cli.worker_processes import running
 
 APPLICATION = """
@@ -239,7 +239,7 @@ def test_process_that_does_not_stop_is_killed(pulse: CommandLine, application: P
         *("worker", "tasks:app", "--processes", "1", "--drain-timeout", "100ms"),
         cwd=application,
         module="tests.cli.hasty_pulse",
-        PYTHONPATH=os.pathsep.join(map(str, (SOURCES, SOURCES.parent))),
+        PYTHONPATH=WITH_TESTS,
     ) as supervisor:
         supervisor.pids(1)
         assert pulse("submit", topic, "-o", "plain").code == 0
