@@ -159,9 +159,9 @@ def test_folded_line_counts_and_names_failures() -> None:
         jobs[at] = job(at + 1, f"page-{at + 1}", 1, **ended("succeeded"))
     for at in range(100, 105):
         jobs[at] = job(at + 1, f"page-{at + 1}", 1, **ended("failed", "ValueError: no page"))
-    started = time.perf_counter()
+    started = time.thread_time()  # of the processor: other processes may have it in between
     lines = text(describe_workflow(workflow(jobs), jobs, width=100))
-    assert time.perf_counter() - started < 3
+    assert time.thread_time() - started < 3
     shown = lines[lines.index("Jobs") + 1 :]
     assert shown[0].startswith("○ split")
     assert "└─ ✕ page × 10,000" in shown[1]

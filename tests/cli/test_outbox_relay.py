@@ -18,6 +18,7 @@ from pulse_cli.outbox.database import outbox_sql
 from pulse_cli.outbox.relay import Relay
 from tests.eventually import eventually
 
+LONG = timedelta(seconds=60)
 Outcome = pulse.JobHandle[Any] | pulse.PulseError
 Answer = Callable[[Sequence[Submission]], Awaitable[list[Outcome]]]
 
@@ -113,6 +114,7 @@ async def test_batch_that_is_not_answered_ends_in_time(
 
     async def answer(jobs: Sequence[Submission]) -> list[Outcome]:
         if len(world.calls) == 1:
+            monkeypatch.setattr(tuning, "OUTBOX_BATCH_TIMEOUT", LONG)  # of the next batch
             await hang.wait()
         return await stored(jobs)
 
@@ -134,6 +136,7 @@ async def test_frozen_relay_loses_its_locks(
 
     async def answer(jobs: Sequence[Submission]) -> list[Outcome]:
         if len(world.calls) == 1:
+            monkeypatch.setattr(tuning, "OUTBOX_BATCH_TIMEOUT", LONG)  # of the next batch
             await thawed.wait()
         return await stored(jobs)
 

@@ -120,12 +120,12 @@ def test_200_boxes_are_drawn_one_by_one() -> None:
 
 
 def test_10_003_jobs_are_four_boxes_within_a_second() -> None:
-    started = time.perf_counter()
+    started = time.thread_time()  # of the processor: other processes may have it in between
     jobs = wide(10_000)
     folded = fold(jobs)
     assert folded is not None
     layout = lay_out(folded.parents)
-    assert time.perf_counter() - started < 1
+    assert time.thread_time() - started < 1
     assert [len(members) for members in folded.members.values()] == [1, 10_000, 1, 1]
     assert len(layout.boxes) == 4
     assert len(layout.lines) == 3
