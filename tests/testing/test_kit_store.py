@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,15 @@ def test_suite_in_parallel_processes(tmp_path: Path) -> None:
     assert list(tmp_path.glob("pulse-kit-*")) == []
 
 
+@pytest.fixture
+async def server_of_kits(cluster_dsn: str) -> AsyncIterator[str]:
+    """The address of the run's server. Its kits are those of one test, in whatever process others run."""
+    session = await asyncpg.connect(cluster_dsn)
+    await session.execute("SELECT pg_advisory_lock(hashtext('tests/testing'), hashtext('kits'))")
+    yield cluster_dsn
+    await session.close()
+
+
 async def _databases(cluster_dsn: str) -> set[str]:
     session = await asyncpg.connect(cluster_dsn)
     try:
@@ -208,39 +218,39 @@ async def _databases(cluster_dsn: str) -> set[str]:
         await session.close()
 
 
-async def test_given_server_is_used_and_nothing_is_left(tmp_path: Path, cluster_dsn: str) -> None:
+async def test_given_server_is_used_and_nothing_is_left(tmp_path: Path, server_of_kits: str) -> None:
     files = {"tasks.py": TASKS, "test_tasks.py": TESTS}
-    before = await _databases(cluster_dsn)
-    given = {"TEST_DB_URL": cluster_dsn, "TMPDIR": str(tmp_path)}
+    before = await _databases(server_of_kits)
+    given = {"TEST_DB_URL": server_of_kits, "TMPDIR": str(tmp_path)}
     assert "20 passed" in suite_result(tmp_path, files, "-n", "2", **given)
-    assert await _databases(cluster_dsn) - before == set()
+    assert await _databases(server_of_kits) - before == set()
 
 
-async def test_database_of_a_killed_process_is_dropped_by_the_next(cluster_dsn: str) -> None:
-    before = await _databases(cluster_dsn)
-    living, killed = (_opened(cluster_dsn) for _ in range(2))
-    both = await _databases(cluster_dsn) - before
+async def test_database_of_a_killed_process_is_dropped_by_the_next(server_of_kits: str) -> None:
+    before = await _databases(server_of_kits)
+    living, killed = (_opened(server_of_kits) for _ in range(2))
+    both = await _databases(server_of_kits) - before
     assert len(both) == 2
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    later = _opened(cluster_dsn)
-    left = await _databases(cluster_dsn) - before
+    later = _opened(server_of_kits)
+    left = await _databases(server_of_kits) - before
     assert len(left) == 2
     assert len(left & both) == 1, "the living one keeps its own"
     for process in (living, later):
         process.communicate("\n", timeout=60)
         assert process.returncode == 0
-    assert await _databases(cluster_dsn) - before == set()
+    assert await _databases(server_of_kits) - before == set()
 
 
 async def test_processes_that_name_different_databases_of_a_server_keep_theirs(
-    cluster_dsn: str, database_dsn: str
+    server_of_kits: str, database_dsn: str
 ) -> None:
     """Advisory locks are of one database, and each process has its lock in the one that it named."""
-    before = await _databases(cluster_dsn)
-    first = _opened(cluster_dsn)
+    before = await _databases(server_of_kits)
+    first = _opened(server_of_kits)
     second = _opened(database_dsn)
-    assert len(await _databases(cluster_dsn) - before) == 2
+    assert len(await _databases(server_of_kits) - before) == 2
     for process in (first, second):
         process.communicate("\n", timeout=60)
         assert process.returncode == 0
