@@ -3,10 +3,12 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from pulse_cli import tuning
 from tests.cli.command_line import CommandLine
 from tests.cli.serving import serving
 from tests.ports import reserved_address
@@ -74,7 +76,7 @@ def own_database(databases: Databases, template_database: str) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def own_address(own_database: str) -> Iterator[str]:
     """The address of a pulsed of this module alone: it has no other jobs."""
-    with serving(own_database) as address:
+    with serving(own_database, PULSE_LEASE_TTL="10m") as address:  # no lease ends in a test
         yield address
 
 
@@ -82,6 +84,12 @@ def own_address(own_database: str) -> Iterator[str]:
 def own(own_address: str, tmp_path: Path) -> CommandLine:
     """`pulse` with that address."""
     return CommandLine(tmp_path, {"PULSE_ADDR": own_address})
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may keep a call waiting for longer than a user should wait."""
+    monkeypatch.setattr(tuning, "CALL_TIMEOUT", timedelta(seconds=30))
 
 
 @pytest.fixture
