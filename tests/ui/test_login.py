@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from datetime import timedelta
 from pathlib import Path
 
+import pytest
 import trustme
 
 from pulse_ui import tuning
@@ -67,6 +69,12 @@ async def test_proxy_in_front_is_who_browsers_see(guarded_server: ServerUnderTes
         assert (await visitor.post("/login", form, seen | ours)).location == "/"
 
 
+@pytest.fixture
+def no_further_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a busy machine takes to check the passwords."""
+    monkeypatch.setattr(tuning, "LOGIN_TRY_EVERY", timedelta(hours=1))
+
+
 async def test_login_begins_under_a_new_key(guarded: DashboardUnderTest) -> None:
     visitor = Visitor(guarded.url)
     await visitor.get("/login")
@@ -85,6 +93,7 @@ async def test_key_of_a_session_that_was_logged_out_is_worth_nothing(guarded: Da
     assert (await visitor.get("/")).location == "/login"
 
 
+@pytest.mark.usefixtures("no_further_tries")
 async def test_wrong_password_is_reported_and_then_throttled(guarded: DashboardUnderTest) -> None:
     visitor = Visitor(guarded.url)
     await visitor.get("/login")
@@ -96,6 +105,7 @@ async def test_wrong_password_is_reported_and_then_throttled(guarded: DashboardU
     assert not any("wrong-horse" in answer.text for answer in answers)
 
 
+@pytest.mark.usefixtures("no_further_tries")
 async def test_concurrent_wrong_passwords_are_throttled_too(guarded: DashboardUnderTest) -> None:
     visitor = Visitor(guarded.url)
     await visitor.get("/login")
@@ -109,6 +119,7 @@ async def test_concurrent_wrong_passwords_are_throttled_too(guarded: DashboardUn
     assert sum("Too many wrong passwords" in answer.text for answer in answers) == tuning.LOGIN_TRIES
 
 
+@pytest.mark.usefixtures("no_further_tries")
 async def test_visitor_cannot_say_where_they_come_from(guarded: DashboardUnderTest) -> None:
     visitor = Visitor(guarded.url)
     await visitor.get("/login")

@@ -12,10 +12,16 @@ import pytest
 from pulse.v1 import pulse_pb2 as pb
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.dashboards import dashboard_under_test
-from tests.ui.test_dashboard_process import run
 from tests.ui.visitors import Visitor
 
 EVERYWHERE = "0.0.0.0"
+# `pulse-ui` that waits for pulsed: if a busy one does not answer within two seconds, it starts to serve.
+PATIENT = """
+from datetime import timedelta
+from pulse_ui import main, tuning
+tuning.START_LOOK = tuning.CALL_TIMEOUT = timedelta(seconds=40)
+raise SystemExit(main.main())
+"""
 
 
 @pytest.mark.parametrize("path", ["/", "/jobs", "/dispatch"])
@@ -48,11 +54,16 @@ async def test_dashboard_of_a_server_with_users_asks_for_a_login(guarded_server:
 
 async def test_command_refuses_to_start_and_says_what_to_do(server: ServerUnderTest) -> None:
     arguments = ("--addr", f"{EVERYWHERE}:0", "--server", server.address)
-    answer = await asyncio.to_thread(run, *arguments)
+    answer = await asyncio.to_thread(_refusal, *arguments)
     assert answer.returncode == 1
     assert "pulsed has no users" in answer.stderr
     assert "--insecure-open-to-network" in answer.stderr
     assert "Traceback" not in answer.stderr
+
+
+def _refusal(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", PATIENT, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
 async def test_command_starts_where_the_risk_is_named(server: ServerUnderTest) -> None:
