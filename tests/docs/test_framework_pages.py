@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +24,7 @@ import pulse
 from tests.docs.pages import ROOT, Page
 from tests.docs.reader import PATIENCE_SECONDS, await_fact
 from tests.docs.test_how_to import HOW_TO, follow, plugins_alone
+from tests.ports import reserved_address
 
 
 def test_task_of_the_page_about_celery_is_called_as_before(tmp_path: Path, address: str) -> None:
@@ -34,9 +34,9 @@ def test_task_of_the_page_about_celery_is_called_as_before(tmp_path: Path, addre
 def test_application_of_the_page_about_fastapi_runs_with_a_worker_outside_and_inside(
     tmp_path: Path, address: str
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    follow("fastapi.md", tmp_path, PULSE_ADDR=address, UVICORN_PORT=str(port), **plugins_alone())
+    with reserved_address() as site:
+        port = site.rpartition(":")[2]
+        follow("fastapi.md", tmp_path, PULSE_ADDR=address, UVICORN_PORT=port, **plugins_alone())
 
 
 def test_site_of_the_page_about_flask_runs(tmp_path: Path, address: str) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import itertools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -166,9 +167,11 @@ async def test_fast_handlers_widen_the_window(fake: FakePulsed, p: pulse.Pulse, 
         pass
 
     async with running(p):
-        fake.deliver("j1", "j2")
-        await fake.until_async(lambda: fake.capacities)
-    assert fake.capacities[0] > 2
+        for number in itertools.count():  # those that a busy machine has kept waiting are not fast
+            fake.deliver(f"j{number}")
+            await fake.until_async(lambda number=number: f"j{number}" in fake.results)
+            if max(fake.capacities, default=0) > 2:
+                break
 
 
 async def test_reports_carry_how_long_handlers_take(
