@@ -217,7 +217,10 @@ async def test_blocked_migration_is_applied_once_the_way_is_free(
 
     async with long_transaction(empty_database_dsn, "SELECT count(*) FROM pulse.first"):
         migrating = asyncio.create_task(apply_migrations(empty_database_dsn, [FIRST, WIDER]))
-        waits = "SELECT count(*) FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0"
+        waits = (
+            "SELECT count(*) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0"
+        )
         while not await ask(empty_database_dsn, waits):
             assert not migrating.done()
 

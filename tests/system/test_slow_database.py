@@ -27,7 +27,10 @@ SLOW_COMMIT = """
 """
 EVERYTHING = "INSERT OR UPDATE OR DELETE"
 HEARTBEATS = "UPDATE OF progress"  # and what ends an attempt; a claim does not write it
-SLEEPING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+# The view has the sessions of all databases, and with them those of tests that run beside this one.
+SLEEPING = """
+    SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'
+"""
 
 
 @pytest.mark.parametrize("seconds", [0.6, 1.2])

@@ -44,7 +44,10 @@ async def test_locked_audit_refuses_an_action_before_it_locks_a_job(server: Serv
             asyncio.ensure_future(server.stub.PauseDispatch(pb.PauseDispatchRequest())),
         ]
         ends = asyncio.gather(*calls, return_exceptions=True)
-        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0"
+        )
         while not (ends.done() or await other.fetchval(waiting)):  # noqa: ASYNC110 - no bell rings
             await asyncio.sleep(0)
         async with server.table.connection.transaction():

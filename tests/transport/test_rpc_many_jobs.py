@@ -143,7 +143,10 @@ async def test_job_that_another_caller_has_just_retried_is_skipped(server: Serve
 
 
 async def waits_for_a_lock(server: ServerUnderTest) -> None:
-    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0"
+    )
     async with asyncio.timeout(PROMPT_SECONDS):
         while True:
             if await server.table.connection.fetchval(waiting):
