@@ -27,12 +27,18 @@ PAGE = 50
 SEARCHED = 5_000  # jobs that a list of a topic may read
 SCHEDULE = "'0190f3a2-7b1c-7000-8009-000000000001'"
 
+# Up to the day after tomorrow. The template has three days: after midnight they begin with yesterday.
 PARTITIONS = f"""
-DO $$ BEGIN FOR ago IN 1..{DAYS - 3} LOOP
+DO $$ DECLARE
+    day timestamptz;
+    name text;
+BEGIN FOR ago IN -2..{DAYS - 3} LOOP
+    day := date_trunc('day', now(), 'UTC') - ago * interval '24 hours';
+    name := 'completed_jobs_' || to_char(day AT TIME ZONE 'UTC', 'YYYYMMDD');
+    CONTINUE WHEN to_regclass('pulse.' || name) IS NOT NULL;
     EXECUTE format(
         'CREATE TABLE pulse.%I PARTITION OF pulse.completed_jobs_by_day FOR VALUES FROM (%L) TO (%L)',
-        'completed_jobs_ago_' || ago, date_trunc('day', now(), 'UTC') - ago * interval '24 hours',
-        date_trunc('day', now(), 'UTC') - (ago - 1) * interval '24 hours');
+        name, day, day + interval '24 hours');
 END LOOP; END $$
 """
 FILL = f"""
