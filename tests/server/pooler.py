@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pulse_server.embedded.processes import Launcher, choose_identity, default_parent_watch
 from tests.eventually import PATIENCE_SECONDS
+from tests.system.stage import free_port
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 # Fewer than a server has connections: its transactions take turns on them.
@@ -27,7 +28,7 @@ def pgbouncer(dsn: str, directory: Path) -> Iterator[str]:
     host = query.get("host") or parts.hostname
     port = query.get("port") or parts.port or 5432
     settings = directory / "pgbouncer.ini"
-    listening = _free_port()
+    listening = free_port()
     settings.write_text(
         f"""
         [databases]
@@ -53,12 +54,6 @@ def pgbouncer(dsn: str, directory: Path) -> Iterator[str]:
         yield f"postgresql://{user}@127.0.0.1:{listening}{parts.path}?sslmode=disable"
     finally:
         child.stop(())
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _await_port(port: int, process: "subprocess.Popen[bytes]") -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -15,14 +14,9 @@ import pulse
 from tests.cli.command_line import SOURCES
 from tests.cli.serving import serving
 from tests.eventually import PATIENCE_SECONDS, eventually
+from tests.system.stage import free_port
 
 LONG = timedelta(seconds=4 * PATIENCE_SECONDS)
-
-
-def free_address() -> str:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{taken.getsockname()[1]}"
 
 
 @asynccontextmanager
@@ -42,7 +36,7 @@ async def seven() -> int:
 
 
 async def test_wait_survives_the_kill_of_its_server_and_ends_by_another(database_dsn: str) -> None:
-    address = free_address()
+    address = f"127.0.0.1:{free_port()}"
     async with pulse.Pulse(address) as p:
         with serving(database_dsn, PULSE_GRPC_ADDR=address):
             handle, ended = await p.enqueue("work"), await p.enqueue("work")
