@@ -14,7 +14,7 @@ from typing import Any
 import asyncpg
 
 import pulse
-from tests.eventually import PATIENCE_SECONDS, eventually
+from tests.eventually import eventually
 from tests.system.journal import Execution, Journal
 from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
@@ -28,6 +28,10 @@ QUICK = {
 }
 # Leases that outlast a restart of pulsed on a busy machine: workers keep their jobs through it.
 STEADY = QUICK | {"PULSE_LEASE_TTL": "10s", "PULSE_HEARTBEAT_INTERVAL": "1s"}
+# How long a job may take that a worker has lost: its lease ends, after a slow heartbeat another one, and the
+# watchdog sees a steady database for a lease more. Each late answer makes the watchdog begin again, and so
+# does each moment in which the machine stands still.
+RECOVERY_SECONDS = 120.0
 
 
 class Process:
@@ -235,7 +239,9 @@ class Stage:
     async def started(self, job_id: str, count: int = 1) -> list[Execution]:
         """Return the executions of the job once there are that many."""
         await eventually(
-            lambda: len(self.executions(job_id)) >= count, f"job {job_id} is started {count} times"
+            lambda: len(self.executions(job_id)) >= count,
+            f"job {job_id} is started {count} times",
+            RECOVERY_SECONDS,
         )
         return self.executions(job_id)
 
@@ -247,7 +253,7 @@ class Stage:
         return found[0]
 
 
-async def finished(p: pulse.Pulse, job_id: str, patience_seconds: float = PATIENCE_SECONDS) -> pulse.JobInfo:
+async def finished(p: pulse.Pulse, job_id: str, patience_seconds: float = RECOVERY_SECONDS) -> pulse.JobInfo:
     """Return the job once it is in a terminal state."""
 
     async def look() -> pulse.JobInfo | None:
@@ -258,16 +264,18 @@ async def finished(p: pulse.Pulse, job_id: str, patience_seconds: float = PATIEN
     return job
 
 
-async def all_completed(table: JobsTable, jobs: Iterable[pulse.JobHandle]) -> None:
+async def all_completed(
+    table: JobsTable, jobs: Iterable[pulse.JobHandle], patience_seconds: float = RECOVERY_SECONDS
+) -> None:
     """Return once all jobs are finished; fail unless each of these exists and is COMPLETED."""
-    await all_finished(table)
+    await all_finished(table, patience_seconds)
     rows = await table.connection.fetch("SELECT * FROM pulse.all_jobs")
     completed = {str(row["id"]) for row in rows if row["status"] == "COMPLETED"}
     missing = {job.id for job in jobs} - completed
     assert not missing, [row for row in rows if str(row["id"]) in missing][:5] or f"lost: {missing}"
 
 
-async def all_finished(table: JobsTable, patience_seconds: float = PATIENCE_SECONDS) -> None:
+async def all_finished(table: JobsTable, patience_seconds: float = RECOVERY_SECONDS) -> None:
     """Return once all jobs are finished."""
 
     async def none_left() -> bool:

@@ -11,10 +11,21 @@ from pathlib import Path
 import pulse
 from tests.eventually import eventually
 from tests.system.producer import producing
-from tests.system.stage import STEADY, Pulsed, Stage, Worker, all_completed, finished, free_port
+from tests.system.stage import (
+    RECOVERY_SECONDS,
+    STEADY,
+    Pulsed,
+    Stage,
+    Worker,
+    all_completed,
+    finished,
+    free_port,
+)
 from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
 from tests.transport.tls_files import chain_of, make_authority
+
+PATIENCE = timedelta(seconds=RECOVERY_SECONDS)
 
 
 @asynccontextmanager
@@ -69,12 +80,12 @@ async def test_frozen_server_is_left_by_producer_and_worker(stage: Stage, table:
         try:
             await eventually(lambda: place_of(worker) != frozen.address, "the idle worker leaves it")
             handle = await p.enqueue("work", Errand(), max_attempts=1)
-            await handle.wait(timedelta(seconds=20))
+            await handle.wait(PATIENCE)
             assert in_use(p) != frozen.address
             lease = (await table.row(held.id))["lease_until"]
             await eventually(partial(_is_extended, table, held.id, lease), "the lease is extended elsewhere")
             stage.open(gate)
-            assert (await held.wait(timedelta(seconds=20))).attempts == 1
+            assert (await held.wait(PATIENCE)).attempts == 1
         finally:
             frozen.signal(signal.SIGCONT)
 
@@ -90,7 +101,7 @@ async def test_server_that_stops_is_left_for_the_other(stage: Stage) -> None:
         stopping.signal(signal.SIGTERM)
         assert await stopping.ended() == 0
         handle = await p.enqueue("work", Errand(), max_attempts=1)
-        await handle.wait(timedelta(seconds=20))
+        await handle.wait(PATIENCE)
         assert place_of(worker) == in_use(p) != stopping.address
 
 
@@ -133,7 +144,7 @@ async def test_waits_for_results_follow_to_the_other_server(stage: Stage) -> Non
     async with pair(stage) as (servers, both), pulse.Pulse(both) as p:
         gate = stage.gate("result")
         handle = await p.enqueue("gated", Errand(gate=gate))
-        waiting = asyncio.create_task(handle.wait(timedelta(seconds=30)))
+        waiting = asyncio.create_task(handle.wait(PATIENCE))
         await asyncio.sleep(0.2)  # so that its stream is open, which changes nothing about the outcome
         servers[in_use(p)].kill()
         await stage.worker(both, "gated")

@@ -6,14 +6,12 @@ import pytest
 
 import pulse
 from tests.eventually import eventually
-from tests.system.stage import QUICK, STEADY, Stage, all_completed, all_finished
+from tests.system.stage import QUICK, RECOVERY_SECONDS, STEADY, Stage, all_completed, all_finished
 from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
 
 # The default lease: a confirmation is good for a quarter of it at the most.
 LEASE = QUICK | {"PULSE_LEASE_TTL": "30s", "PULSE_HEARTBEAT_INTERVAL": "10s"}
-# Until the lease of a killed worker has ended, and the watchdog has seen a steady database for another one.
-PATIENCE_SECONDS = 120.0
 SLOW = """
     CREATE FUNCTION public.slow() RETURNS trigger LANGUAGE plpgsql AS
         $$ BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END $$;
@@ -40,11 +38,11 @@ async def test_retries_and_last_attempts_start_however_slow_each_statement_is(
     """Both are confirmed with the server before they start."""
     server = await stage.pulsed(**LEASE)
     await stage.worker(server.address, "work", "fail-once", concurrency=5)
-    async with pulse.Pulse(server.address, timeout=timedelta(seconds=PATIENCE_SECONDS)) as p:
+    async with pulse.Pulse(server.address, timeout=timedelta(seconds=RECOVERY_SECONDS)) as p:
         await table.connection.execute(SLOW.format(seconds=seconds, events=EVERYTHING))
         last = await p.enqueue_many("work", [Errand()] * 3, max_attempts=1)
         retried = await p.enqueue_many("fail-once", [None] * 3, max_attempts=3)
-        await all_finished(table, PATIENCE_SECONDS)
+        await all_finished(table)
     await all_completed(table, [*last, *retried])
 
 
@@ -66,7 +64,7 @@ async def test_worker_killed_while_its_confirmation_is_under_way_costs_no_attemp
         killed.kill()
         await table.connection.execute("DROP TRIGGER slow ON pulse.jobs")  # waits for the statement
         await stage.worker(server.address, "work", concurrency=20)
-        await all_finished(table, PATIENCE_SECONDS)
+        await all_finished(table)
     await all_completed(table, handles)
 
 
@@ -87,5 +85,5 @@ async def test_worker_killed_behind_a_slow_commit_of_its_confirmation_costs_no_a
         killed.kill()
         await table.connection.execute("DROP TRIGGER slow ON pulse.jobs")  # waits for the commit
         await stage.worker(server.address, "work", concurrency=20)
-        await all_finished(table, PATIENCE_SECONDS)
+        await all_finished(table)
     await all_completed(table, handles)

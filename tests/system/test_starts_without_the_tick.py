@@ -6,6 +6,7 @@ from datetime import timedelta
 from random import Random
 
 import pulse
+from tests.eventually import PATIENCE_SECONDS
 from tests.system.stage import Stage, all_completed
 from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
@@ -53,4 +54,5 @@ async def test_jobs_of_two_servers_with_limits_need_no_tick(stage: Stage, table:
             )
             if number % 40 == 0:
                 await other.hold(random.choice(list(LIMITS)), timedelta(seconds=0.2))
-        await all_completed(table, handles)
+        # Below a minute, after which a server looks for some of them by itself.
+        await all_completed(table, handles, PATIENCE_SECONDS)
