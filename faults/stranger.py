@@ -45,6 +45,7 @@ WHERE space.nspname = 'pulse' AND proc.proname LIKE $1
 _HELD = """
 SELECT DISTINCT classid::bigint, objid::bigint, objsubid FROM pg_locks
 WHERE locktype = 'advisory' AND pid <> pg_backend_pid()
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 _WORD = re.compile(r"""['"]([a-z][a-z0-9_]{3,62})['"]""")
 _KEY = re.compile(r"\b(?:0x[0-9A-F]{6,16}|\d{6,19})\b")

@@ -1,11 +1,7 @@
 """The plan of the nemesis: the same for the same seed, with every kind, and with bounded overlap."""
 
-import asyncio
-import fcntl
-import os
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -162,24 +158,21 @@ class NoWorld(SimpleNamespace):
     execute_surely = Cluster.execute_surely
 
 
-@asynccontextmanager
-async def _alone() -> AsyncIterator[None]:
-    """Roles belong to the whole cluster: other processes of the tests make and drop the same ones."""
-    path = Path(tempfile.gettempdir()) / f"pulse-tests-{STRANGER_ROLE}-{os.getuid()}.lock"
-    with path.open("w") as file:  # not a lock of the database: a stranger looks for these
-        await asyncio.to_thread(fcntl.flock, file, fcntl.LOCK_EX)
-        yield
-
-
 @pytest.fixture
-async def no_world(database_dsn: str) -> AsyncIterator[Any]:
+async def no_world(database_dsn: str, cluster_dsn: str) -> AsyncIterator[Any]:
     world = NoWorld(database_dsn)
-    async with _alone(), world.session() as session:
-        await session.execute("CREATE SCHEMA audit")
-        yield world
-        for role in (STRANGER_ROLE, APPLICATION_ROLE):
-            if await session.fetchval("SELECT to_regrole($1) IS NOT NULL", role):
-                await session.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    # The strangers' roles are of the whole server: one process of pytest-xdist has them at a time.
+    turn = await asyncpg.connect(cluster_dsn, timeout=60)
+    await turn.execute("SELECT pg_advisory_lock(hashtext('the roles of strangers'))")
+    try:
+        async with world.session() as session:
+            await session.execute("CREATE SCHEMA audit")
+            yield world
+            for role in (STRANGER_ROLE, APPLICATION_ROLE):
+                if await session.fetchval("SELECT to_regrole($1) IS NOT NULL", role):
+                    await session.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    finally:
+        turn.terminate()
 
 
 def faults_of(kind: str) -> list[Fault]:

@@ -451,16 +451,16 @@ async def test_completion_in_a_savepoint_that_was_released_is_named(
     await shop.execute("SAVEPOINT inner_one")
     await complete(shop, first)
     await shop.execute("RELEASE SAVEPOINT inner_one")
-    if is_prepared:
-        await shop.execute("PREPARE TRANSACTION 'booking 7'")
+    if is_prepared:  # no other test has its name: it is one of the whole server
+        await shop.execute("PREPARE TRANSACTION 'booking 8'")
 
     for _ in range(2):
         holders = await limited.limits.limit_topic(TOPIC, {"running": 1})
         assert [holder.gid or holder.application for holder in holders or ()] == [
-            "booking 7" if is_prepared else "shop"
+            "booking 8" if is_prepared else "shop"
         ]
     assert not await limited.connection.fetch("SELECT FROM pulse.barred_topics")
-    await shop.execute("ROLLBACK PREPARED 'booking 7'" if is_prepared else "ROLLBACK")
+    await shop.execute("ROLLBACK PREPARED 'booking 8'" if is_prepared else "ROLLBACK")
     await limited.limit_topic(limit=1)
     assert await counted(limited) == 2
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import asyncpg
 import pytest
 
 from pulse_server.database.schema import Function, apply_migrations, known_migrations
 
-ROLE = "pulse_upgraded"
+# A role is one of the whole server, on which other processes of pytest-xdist run these tests, too.
+ROLE = f"pulse_upgraded_{os.getpid()}"
 NEXT = Function(
     "drop_completed_day_v2",
     """
