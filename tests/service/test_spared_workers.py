@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from datetime import timedelta
 
 import pytest
@@ -122,6 +123,40 @@ async def test_worker_is_spared_while_its_beats_are_under_way_for_long(
 
     assert await beating == BeatAnswer([], [])
     assert await replica.spared() == {"A"}
+
+
+@pytest.mark.parametrize("is_refused", [False, True], ids=["stored", "refused"])
+async def test_second_record_returns_no_sooner_than_the_first_is_stored(
+    replica: StoredReplica, spared: SparedWorkers, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+) -> None:
+    """The watchdog reaps after its own record, while the statement of the loop may be on its way."""
+    spare_workers, sent, answered = replica.repo.spare_workers, asyncio.Event(), asyncio.Event()
+    stored: list[str] = []
+
+    async def slow(worker_ids: Collection[str], lease: timedelta) -> None:
+        is_first = not sent.is_set()
+        sent.set()
+        await answered.wait()
+        if is_first and is_refused:
+            raise Unavailable("The database did not answer.")
+        await spare_workers(worker_ids, lease)
+        stored.extend(worker_ids)
+
+    monkeypatch.setattr(replica.repo, "spare_workers", slow)
+    spared.spare(["A"])
+    of_the_loop = asyncio.create_task(spared.record())
+    await sent.wait()
+    of_the_watchdog = asyncio.create_task(spared.record())
+    for _ in range(10):  # it would return at once
+        await asyncio.sleep(0)
+    assert not of_the_watchdog.done()
+
+    answered.set()
+    await of_the_watchdog
+    assert stored == ["A"]
+    assert (
+        isinstance((await asyncio.gather(of_the_loop, return_exceptions=True))[0], Unavailable) is is_refused
+    )
 
 
 async def test_no_more_workers_wait_to_be_recorded_than_allowed(

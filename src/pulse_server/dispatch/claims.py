@@ -200,6 +200,8 @@ class SparedWorkers:
         self._repo = repo
         self._lease_ttl = lease_ttl
         self._waiting: dict[str, None] = {}
+        # The loop and the watchdog record. Each returns only when the record of the other is stored, too.
+        self._recording = asyncio.Lock()
         self.loop = Loop("spared_workers", self.record, min(SPARING_INTERVAL, lease_ttl / 12))
 
     def spare_holders(self, claims: Iterable[Claim]) -> None:
@@ -215,16 +217,17 @@ class SparedWorkers:
             del self._waiting[next(iter(self._waiting))]
 
     async def record(self) -> None:
-        """Record the workers that wait for it."""
-        if not self._waiting:
-            return
-        worker_ids, self._waiting = self._waiting, {}
-        try:
-            await self._repo.spare_workers(worker_ids, self._lease_ttl)
-        except PulseError:
-            newer, self._waiting = self._waiting, worker_ids
-            self.spare(newer)
-            raise
+        """Record the workers that wait for it. Returns once all that were spared before are recorded."""
+        async with self._recording:
+            if not self._waiting:
+                return
+            worker_ids, self._waiting = self._waiting, {}
+            try:
+                await self._repo.spare_workers(worker_ids, self._lease_ttl)
+            except PulseError:
+                newer, self._waiting = self._waiting, worker_ids
+                self.spare(newer)
+                raise
 
 
 class Reconciler:
