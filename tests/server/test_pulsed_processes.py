@@ -17,6 +17,7 @@ import pytest
 import pulse
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
+from tests.eventually import PATIENCE_SECONDS
 from tests.server.pulsed_process import Pulsed, caller_of, pulsed, run_pulsed
 from tests.server.statement_waits import statement_waits
 from tests.transport.jobs_table import JobsTable
@@ -28,7 +29,6 @@ QUICK_LEASE = SOON | {"PULSE_LEASE_TTL": "2s"}
 # The kernel deals connections out by a hash of their addresses: that all of these go to one process of two
 # happens once in 33 million runs.
 CONNECTIONS = 26
-PATIENCE_SECONDS = 20
 
 
 @pytest.fixture

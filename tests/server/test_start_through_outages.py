@@ -18,7 +18,7 @@ from tests.eventually import PATIENCE_SECONDS
 from tests.postgres_cluster import FAST_SETTINGS
 from tests.rows import each_row
 from tests.server.outage_postgres import OutagePostgres
-from tests.server.pulsed_process import caller_of, pulsed, starting_pulsed
+from tests.server.pulsed_process import caller_of, starting_pulsed
 
 # What a start sends, in this order: a part of the text of each statement.
 MIGRATION = (
@@ -67,10 +67,13 @@ async def crash_at(proxy: Proxy, database: OutagePostgres, points: Sequence[byte
 async def start_through_crashes(database: OutagePostgres, points: Sequence[bytes], *flags: str) -> None:
     async with database_proxy(database.dsn) as (proxy, dsn):
         crashing = asyncio.create_task(crash_at(proxy, database, points))
-        async with pulsed(dsn, *flags) as server, caller_of(server) as stub:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+        async with starting_pulsed(dsn, *flags) as server:
+            # Each time the database recovers, which takes seconds on a busy machine.
+            async with asyncio.timeout(len(points) * PATIENCE_SECONDS):
                 await crashing
-            assert (await stub.SubmitJob(pb.SubmitJobRequest(topic="mail"))).job_id
+            server.address = (await server.wait_for("serving"))["address"]
+            async with caller_of(server) as stub:
+                assert (await stub.SubmitJob(pb.SubmitJobRequest(topic="mail"))).job_id
             assert "database_went_away" in {line["event"] for line in server.events}
 
 
