@@ -36,6 +36,19 @@ def watchdog(replica: StoredReplica, seconds: Seconds) -> Watchdog:
     )
 
 
+@pytest.fixture
+def leases(replica: StoredReplica, watchdog: Watchdog) -> Leases:
+    """What extends the leases, and has the watchdog wait if that fails."""
+    return Leases(
+        replica.repo,
+        replica.publisher,
+        replica.spared_workers,
+        no_rules(),
+        timedelta(seconds=TTL),
+        failed=watchdog.wait_again,
+    )
+
+
 async def tick_for(watchdog: Watchdog, seconds: Seconds, duration: int) -> None:
     """Tick at every interval of the duration, its start included."""
     await watchdog.tick()
@@ -117,16 +130,8 @@ async def test_nothing_is_reaped_within_a_lease_after_a_reap_that_failed(
 
 
 async def test_nothing_is_reaped_within_a_lease_after_beats_that_failed(
-    replica: StoredReplica, watchdog: Watchdog, seconds: Seconds
+    replica: StoredReplica, watchdog: Watchdog, leases: Leases, seconds: Seconds
 ) -> None:
-    leases = Leases(
-        replica.repo,
-        replica.publisher,
-        replica.spared_workers,
-        no_rules(),
-        timedelta(seconds=TTL),
-        failed=watchdog.wait_again,
-    )
     claim = await replica.store.start()
     await tick_for(watchdog, seconds, TTL)
     replica.repo.is_away = True
@@ -358,17 +363,13 @@ async def test_beats_that_fail_again_and_again_delay_a_reap_by_three_leases_at_m
 
 
 async def test_workers_whose_beats_failed_are_recorded_before_the_first_reap_that_finds_room(
-    replica: StoredReplica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
+    replica: StoredReplica,
+    watchdog: Watchdog,
+    leases: Leases,
+    seconds: Seconds,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A disk was full for more leases than the watchdog waits; the loop that records has not come yet."""
-    leases = Leases(
-        replica.repo,
-        replica.publisher,
-        replica.spared_workers,
-        no_rules(),
-        timedelta(seconds=TTL),
-        failed=watchdog.wait_again,
-    )
     living, dead = await replica.store.start("living"), await replica.store.start("dead")
     await replica.store.time.lapse_leases(living.job_id, dead.job_id)
 
