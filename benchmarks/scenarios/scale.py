@@ -12,10 +12,10 @@ import os
 import statistics
 import subprocess
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from benchmarks.draining import Drained, drain
 from benchmarks.figures import Figure
@@ -108,7 +108,7 @@ def _fitting(shapes: Sequence[Shape]) -> list[Shape]:
     return [shape for shape in shapes if shape is shapes[0] or shape.cores <= _cores()]
 
 
-def _costs(about: str, costs: Sequence[dict[str, float] | Any]) -> list[Figure]:
+def _costs(about: str, costs: Sequence[Mapping[str, float]]) -> list[Figure]:
     return [
         Figure(NAME, f"{about}, CPU in {who}", "µs/job", [cost[who] for cost in costs])
         for who in (costs[0] if all(costs) else ())

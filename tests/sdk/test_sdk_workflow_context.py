@@ -247,6 +247,29 @@ async def test_many_jobs_are_added_in_one_message_through_the_middleware_of_each
     assert [node.name for node in nodes] == [job.name for request in fake.added for job in request.jobs]
 
 
+async def test_job_that_should_stop_waits_for_no_server_that_is_away(running: Running) -> None:
+    fake = FakePulsed(lease_seconds=30.0, heartbeat_seconds=0.1).start()
+    fake.refused_adds["away"] = (grpc.StatusCode.UNAVAILABLE, "The database did not answer. Try again.")
+    seen: list[BaseException] = []
+    ended = threading.Event()
+    async with pulse.Pulse(fake.address) as p:
+
+        @p.job("work")
+        def work(ctx: pulse.SyncContext) -> None:
+            try:
+                ctx.workflow.add("other", name="away")
+            except BaseException as error:
+                seen.append(error)
+            ended.set()
+
+        async with running(p):
+            fake.disowned = {JOB}
+            fake.deliver(JOB)
+            assert await asyncio.to_thread(ended.wait, 50)
+    assert [type(error) for error in seen] == [pulse.Cancelled]
+    fake.stop()
+
+
 async def test_more_jobs_than_a_message_takes_go_in_several(
     fake: FakePulsed, p: pulse.Pulse, running: Running
 ) -> None:

@@ -12,7 +12,7 @@ import functools
 import types
 import typing
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from pulse import tuning
@@ -295,7 +295,11 @@ class StepCalls:
 
     async def close(self) -> None:
         """Fail the steps that were not stored. The connection stays open."""
-        _fail(await self._coalescer.close(), ClientClosed("The client was closed before the step was sent."))
+        left = await self._coalescer.close()
+        fail(
+            [waiting.answer for waiting in left],
+            ClientClosed("The client was closed before the step was sent."),
+        )
 
     async def in_loop(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
         """Run it in the event loop of the worker, and wait for it."""
@@ -311,17 +315,18 @@ class StepCalls:
 
     async def _send(self, batch: list[_WaitingStep]) -> None:
         request = pb.StoreStepsRequest(worker_id=self.worker_id, steps=[waiting.step for waiting in batch])
+        answers = [waiting.answer for waiting in batch]
         try:
             response = await self._call(lambda stub: stub.StoreSteps, request)
         except ResourceExhausted as error:
             # The server has no room for the call now. A step that does not fit is refused
             # separately.
-            _fail(batch, Unavailable(error.message))
+            fail(answers, Unavailable(error.message))
         except PulseError as error:
-            _fail(batch, error)
+            fail(answers, error)
         except BaseException:
             # Otherwise their handlers would wait without end.
-            _fail(batch, ClientClosed("The client was closed while the step was being sent."))
+            fail(answers, ClientClosed("The client was closed while the step was being sent."))
             raise
         else:
             unstored = {item.index: item for item in response.unstored}
@@ -353,7 +358,8 @@ class _WaitingStep(NamedTuple):
             self.answer.set_exception(error_for_code(refusal.code, refusal.message))
 
 
-def _fail(batch: Sequence[_WaitingStep], error: PulseError) -> None:
-    for waiting in batch:
-        if not waiting.answer.done():
-            waiting.answer.set_exception(type(error)(error.message))
+def fail(answers: Iterable[asyncio.Future[Any]], error: PulseError) -> None:
+    """Raise the error in those who still wait for these answers, in each an error of its own."""
+    for answer in answers:
+        if not answer.done():
+            answer.set_exception(type(error)(error.message))

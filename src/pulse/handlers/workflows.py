@@ -18,8 +18,8 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeV
 
 from pulse import tuning
 from pulse.connections import Statement, fetch, fetch_async, is_async
-from pulse.errors import ClientClosed, InvalidArgument, NotFound, PulseError
-from pulse.handlers.step_calls import StepCalls, until_answered
+from pulse.errors import ClientClosed, InvalidArgument, NotFound, PulseError, Unavailable
+from pulse.handlers.step_calls import StepCalls, fail, until_answered
 from pulse.handlers.steps import ContextSteps, Steps, returned
 from pulse.jobs.models import JobStatus
 from pulse.messages import check_unicode
@@ -281,7 +281,7 @@ class Parents:
 
 
 class Addition(NamedTuple):
-    """Jobs that one call adds together, and what tells it that they are stored."""
+    """Jobs that one call adds together. `stored` ends once they are stored, or with the refusal."""
 
     jobs: Sequence[pb.WorkflowJob]
     stored: asyncio.Future[None]
@@ -347,8 +347,8 @@ class RunningWorkflow:
 
         Each job is a signature, a handler without arguments or a topic. `names` has a name for each;
         `after`, `before` and `when` are the same for all, as for `add`. Returns the nodes, in order. Up to
-        1,000 jobs are stored together or, if one is refused, not at all. More go in several messages: those
-        before the refused one are stored.
+        1,000 jobs of 1 MiB in all are stored together or, if one is refused, not at all. More go in several
+        messages: those before the refused one are stored.
         """
         calls, given = self._context._calls(), [*jobs]
         owns = [self._free_name() for _ in given] if names is None else [*names]
@@ -383,7 +383,10 @@ class RunningWorkflow:
         async def send() -> Added:
             for job in added[1:]:
                 spread_context(traced.metadata, job.job.metadata)
-            await calls.in_loop(self._store(calls, added))
+            sizes = (job.ByteSize() for job in added)
+            for begin, end in batch_bounds(sizes, tuning.ADDED_JOBS, tuning.ENQUEUE_BATCH_BYTES):
+                store = functools.partial(self._store, calls, added[begin:end])
+                await self._context._ask(lambda store=store: calls.in_loop(store()))  # type: ignore[misc]
             return answer
 
         adding: Coroutine[Any, Any, Added] = calls.client._surrounded(
@@ -392,7 +395,7 @@ class RunningWorkflow:
         return adding
 
     async def _store(self, calls: StepCalls, added: Sequence[pb.WorkflowJob]) -> None:
-        """Store the jobs, in messages that calls beside each other share."""
+        """Store the jobs in one try, in a message that calls beside each other share."""
         if self._additions is None:
             self._additions = Coalescer(
                 functools.partial(self._send, calls),
@@ -401,45 +404,34 @@ class RunningWorkflow:
                 most_bytes=tuning.ENQUEUE_BATCH_BYTES,
                 in_flight=1,  # a message waits for the lock on the workflow that the one before it holds
             )
-        sizes = (job.ByteSize() for job in added)
-        for begin, end in batch_bounds(sizes, tuning.ADDED_JOBS, tuning.ENQUEUE_BATCH_BYTES):
-            addition = Addition(added[begin:end], asyncio.get_running_loop().create_future())
-            self._additions.add(addition)
-            await addition.stored
+        addition = Addition(added, asyncio.get_running_loop().create_future())
+        self._additions.add(addition)
+        await addition.stored
 
     async def _send(self, calls: StepCalls, additions: Sequence[Addition]) -> None:
-        context = self._context
-        claim = context._assignment
+        claim, answers = self._context._assignment, [addition.stored for addition in additions]
         request = pb.AddToWorkflowRequest(
             worker_id=calls.worker_id,
             claim=pb.Claim(job_id=claim.job_id, attempt=claim.attempt, run=claim.run),
             jobs=[job for addition in additions for job in addition.jobs],
         )
         try:
-            await context._ask(lambda: calls.call(lambda stub: stub.AddToWorkflow, request))
-        except Exception as error:
-            if len(additions) > 1 and isinstance(error, PulseError):
-                # Nothing was added. The others must not fail with the one that is refused.
-                for addition in additions:
-                    await self._send(calls, [addition])
+            await calls.call(lambda stub: stub.AddToWorkflow, request)
+        except PulseError as error:
+            if len(additions) == 1 or isinstance(error, Unavailable):
+                fail(answers, error)
                 return
-            _settle(additions, error)
+            # Nothing was added. The others must not fail with the one that is refused.
+            for addition in additions:
+                await self._send(calls, [addition])
         except BaseException:
             # Otherwise the handler would wait without end.
-            _settle(additions, ClientClosed("The client was closed while a job was being added."))
+            fail(answers, ClientClosed("The client was closed while a job was being added."))
             raise
         else:
-            _settle(additions, None)
-
-
-def _settle(additions: Iterable[Addition], error: Exception | None) -> None:
-    for addition in additions:
-        if addition.stored.done():  # its handler was canceled
-            continue
-        if error is None:
-            addition.stored.set_result(None)
-        else:
-            addition.stored.set_exception(error)
+            for answer in answers:
+                if not answer.done():  # else its handler was canceled
+                    answer.set_result(None)
 
 
 def _unstored(name: str, job: Any) -> Node[Any]:
